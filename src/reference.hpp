@@ -1,0 +1,30 @@
+// The specification: attention in double precision, every rule of lanewise.h, one row at a time. Slow on purpose, reads as
+// prose. Every test and `--check` goes through it. Not here: speed, threads, argument checks (problem.hpp).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lanewise/lanewise.h"
+
+namespace lanewise {
+
+// One entry a query row unless said otherwise. Rows in order [batch, q_heads, q_len] (dense) or [total_q, q_heads] (ragged); rows
+// that belong to no sequence hold zeros.
+struct ReferenceResult {
+  std::vector<double> out;  // [rows, v_dim]
+  std::vector<double> lse;  // natural log; -inf where no key is visible
+  // What the error bound of docs/NUMERICS.md is made of:
+  std::vector<double> score_magnitude;  // A: largest |scale| * sum |q[c] k[c]| + |bias| + |ALiBi| over visible keys
+  std::vector<double> value_magnitude;  // V: largest |v| over visible keys
+  std::vector<int64_t> blocks;          // 256-key blocks with a visible key
+};
+
+// problem and inputs must have passed the checks of lw_run. Uses run-time sizes and overrides as lw_run does.
+ReferenceResult reference(const lw_problem& problem, const lw_inputs& inputs);
+
+// The bounds of docs/NUMERICS.md for row `row` of `result`, float32 outputs and canonical arithmetic.
+double out_bound(const lw_problem& problem, const ReferenceResult& result, size_t row);
+double lse_bound(const lw_problem& problem, const ReferenceResult& result, size_t row);
+
+}  // namespace lanewise
