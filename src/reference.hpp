@@ -1,7 +1,8 @@
-// The specification: attention in double precision, every rule of lanewise.h, one row at a time. Slow on purpose, reads as
-// prose. Every test and `--check` goes through it. Not here: speed, threads, argument checks (problem.hpp).
+// The specification: attention in double precision, every rule of lanewise.h, one row at a time. Slow on purpose,
+// reads as prose. Every test and `--check` goes through it. Not here: speed, threads, argument checks (problem.hpp).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -9,8 +10,8 @@
 
 namespace lanewise {
 
-// One entry a query row unless said otherwise. Rows in order [batch, q_heads, q_len] (dense) or [total_q, q_heads] (ragged); rows
-// that belong to no sequence hold zeros.
+// One entry a query row unless said otherwise. Rows in order [batch, q_heads, q_len] (dense) or [total_q, q_heads]
+// (ragged); rows that belong to no sequence hold zeros.
 struct ReferenceResult {
   std::vector<double> out;  // [rows, v_dim]
   std::vector<double> lse;  // natural log; -inf where no key is visible
@@ -18,13 +19,16 @@ struct ReferenceResult {
   std::vector<double> score_magnitude;  // A: largest |scale| * sum |q[c] k[c]| + |bias| + |ALiBi| over visible keys
   std::vector<double> value_magnitude;  // V: largest |v| over visible keys
   std::vector<int64_t> blocks;          // 256-key blocks with a visible key
+  bool softcapped = false;              // a softcap was in force (the problem's or the run's)
 };
 
 // problem and inputs must have passed the checks of lw_run. Uses run-time sizes and overrides as lw_run does.
 ReferenceResult reference(const lw_problem& problem, const lw_inputs& inputs);
 
-// The bounds of docs/NUMERICS.md for row `row` of `result`, float32 outputs and canonical arithmetic.
+// The bounds of docs/NUMERICS.md for row `row` of `result`, canonical arithmetic, float32 outputs. Rounding to a 16-bit
+// type adds half an ulp of it to each value (rounding_bound).
 double out_bound(const lw_problem& problem, const ReferenceResult& result, size_t row);
 double lse_bound(const lw_problem& problem, const ReferenceResult& result, size_t row);
+double rounding_bound(int32_t type, double value);
 
 }  // namespace lanewise
