@@ -1,0 +1,94 @@
+// The exported C functions: null checks, memory of plans, and the way from arguments to schedule.
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "lanewise/lanewise.h"
+#include "plan.hpp"
+#include "problem.hpp"
+#include "schedule.hpp"
+#include "status.hpp"
+#include "targets.hpp"
+
+using namespace lanewise;
+
+namespace {
+
+bool has_rows(const Run& run) { return run.problem.batch > 0 && run.problem.q_len > 0; }
+
+}  // namespace
+
+extern "C" {
+
+LW_API int32_t lw_version(void) { return LW_VERSION_MAJOR * 10000 + LW_VERSION_MINOR * 100 + LW_VERSION_PATCH; }
+
+LW_API lw_status lw_plan_make(const lw_problem* problem, const lw_options* options, lw_plan** plan) {
+  if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
+  *plan = nullptr;
+  lw_plan made;
+  if (const lw_status s = make_plan(problem, options, made); s.code != LW_OK) return s;
+  *plan = new (std::nothrow) lw_plan(made);
+  if (*plan == nullptr) return failure(LW_OUT_OF_MEMORY, "no memory for a plan of %d bytes", static_cast<int>(sizeof(lw_plan)));
+  return ok();
+}
+
+LW_API void lw_plan_free(lw_plan* plan) { delete plan; }
+
+LW_API int64_t lw_plan_workspace_size(const lw_plan* plan, int32_t threads) { return plan == nullptr ? 0 : workspace_size(*plan, threads); }
+
+LW_API int32_t lw_plan_phases(const lw_plan* plan) { return plan == nullptr ? 0 : 1; }
+
+LW_API lw_status lw_run(const lw_plan* plan, const lw_inputs* inputs, const lw_outputs* outputs, void* workspace, int64_t workspace_bytes,
+                        const lw_executor* executor) {
+  if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
+  Run run;
+  if (const lw_status s = check_run(plan->problem, inputs, outputs, run); s.code != LW_OK) return s;
+  lw_executor checked;
+  if (const lw_status s = check_executor(executor, checked); s.code != LW_OK) return s;
+  if (!has_rows(run)) return ok();
+  if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, 1), 1); s.code != LW_OK) return s;
+  const int64_t fit = workspace_bytes / plan->task_scratch;
+  const int32_t threads = static_cast<int32_t>(std::min<int64_t>(threads_for(checked), fit));
+  return execute(*plan, run, workspace, threads, checked);
+}
+
+LW_API lw_status lw_run_part(const lw_plan* plan, const lw_inputs* inputs, const lw_outputs* outputs, void* workspace,
+                             int64_t workspace_bytes, int32_t phase, int32_t ith, int32_t nth) {
+  if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
+  if (phase != 0) return failure(LW_INVALID_ARGUMENT, "phase is %d; this plan has 1: allowed is 0", phase);
+  if (nth < 1) return failure(LW_INVALID_ARGUMENT, "nth is %d; allowed is 1 or more", nth);
+  if (ith < 0 || ith >= nth) return failure(LW_INVALID_ARGUMENT, "ith is %d; allowed is 0 ... %d", ith, nth - 1);
+  Run run;
+  if (const lw_status s = check_run(plan->problem, inputs, outputs, run); s.code != LW_OK) return s;
+  if (!has_rows(run)) return ok();
+  if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, nth), nth); s.code != LW_OK) return s;
+  return execute_part(*plan, run, workspace, ith, nth);
+}
+
+LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, const lw_outputs* outputs, const lw_executor* executor) {
+  lw_plan plan;
+  if (const lw_status s = make_plan(problem, nullptr, plan); s.code != LW_OK) return s;
+  lw_executor checked;
+  if (const lw_status s = check_executor(executor, checked); s.code != LW_OK) return s;
+  const int64_t size = workspace_size(plan, threads_for(checked));
+  void* workspace = nullptr;
+  if (size > 0) {
+    workspace = std::aligned_alloc(64, static_cast<size_t>(size));
+    if (workspace == nullptr) return failure(LW_OUT_OF_MEMORY, "no memory for a workspace of %lld bytes", static_cast<long long>(size));
+  }
+  const lw_status status = lw_run(&plan, inputs, outputs, workspace, size, &checked);
+  std::free(workspace);
+  return status;
+}
+
+LW_API lw_status lw_plan_explain(const lw_plan* plan, int32_t threads, lw_explanation* explanation) {
+  if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
+  return explain_plan(*plan, threads, explanation);
+}
+
+LW_API int32_t lw_target_count(void) { return target_count(); }
+LW_API const char* lw_target_name(int32_t index) { return target_name(target_at(index)); }
+LW_API int32_t lw_target_supported(int32_t index) { return target_is_supported(target_at(index)) ? 1 : 0; }
+
+}  // extern "C"

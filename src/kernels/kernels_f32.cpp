@@ -1,0 +1,51 @@
+// Kernels on float32 storage: one table a target.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/kernels/kernel_table.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/kernels/kernels_f32.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "src/kernels/rows_in_lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lanewise {
+namespace HWY_NAMESPACE {
+
+KernelTable Table() {
+  KernelTable table;
+  table.lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  table.fma = HWY_NATIVE_FMA != 0;
+  table.rows_max_vectors = static_cast<int64_t>(kMaxVectors);
+  table.rows_tile_keys = static_cast<int64_t>(TileShape<kMaxVectors>::kKeys);
+  table.rows_scratch_size = &RowsScratchSize;
+  table.rows_in_lanes = &RowsInLanes;
+  return table;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lanewise
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lanewise {
+HWY_EXPORT(Table);
+
+KernelTable kernels_for(int64_t target) {
+#if HWY_TARGETS & (HWY_TARGETS - 1)
+  hwy::ChosenTarget chosen;
+  chosen.Update(target);
+  return HWY_DISPATCH_TABLE(Table)[chosen.GetIndex()]();
+#else
+  (void)target;  // the only one
+  return HWY_STATIC_DISPATCH(Table)();
+#endif
+}
+
+int64_t compiled_targets() { return HWY_TARGETS; }
+}  // namespace lanewise
+#endif  // HWY_ONCE

@@ -1,0 +1,332 @@
+// Rows-in-lanes, the prefill kernel: query rows in the SIMD lanes, K and V broadcast element by element.
+//
+// For each tile of rows and each 256-key block, in the canonical arithmetic of docs/NUMERICS.md:
+//   scores   s[j][r] = sum over c of q'[c][r] * k[j][c]         register tile: vectors x keys
+//   probs    p[j][r] = 2^(s[j][r] - m[r]), row_sum[r] = sum over j
+//   values   acc[x][r] = sum over j of p[j][r] * v[j][x]        register tile: vectors x dims
+// then merges block into span, span into row. All scratch is [key or dim][rows of the tile]: max and sum need no horizontal step.
+//
+// Reads exactly the elements of its rows and of keys that some row of the tile may see. The tiles of a task (a panel) share
+// each block of K and V, which lets a block be copied once (pack) where strides would defeat the caches.
+// Not here: which tasks there are (schedule.cpp), tile shapes (tile_shapes-inl.h), addresses and pages (pack-inl.h).
+
+#if defined(LANEWISE_ROWS_IN_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LANEWISE_ROWS_IN_LANES_INL_H_
+#undef LANEWISE_ROWS_IN_LANES_INL_H_
+#else
+#define LANEWISE_ROWS_IN_LANES_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "src/kernels/kernel_table.hpp"
+#include "src/kernels/register_tiles-inl.h"
+#include "src/kernels/rows_io-inl.h"
+#include "src/kernels/rules-inl.h"
+#include "src/kernels/softmax_state-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lanewise {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// One row tile: its rows, its scratch, what its rows may see.
+struct RowTile {
+  int64_t row_begin, rows;      // rows of the task; lanes past `rows` repeat the last row
+  size_t vectors;
+  float* q;                     // [qk_dim][lanes of the tile], times factor
+  float* span_acc;              // [v_dim][lanes of the tile]
+  float* row_acc;               // the same; used from the second span on
+  float* span_max;              // [lanes of the tile], as the following
+  float* span_sum;
+  float* row_max;
+  float* row_sum;
+  int64_t* visible_begin;       // key rows [begin, end) that lane r may see
+  int64_t* visible_end;
+  int64_t any_begin, any_end;   // key rows that some lane may see
+  int64_t all_begin, all_end;   // key rows that all lanes see (empty if end <= begin)
+};
+
+// Scratch of a task, carved in this order. Also tells its size (base = nullptr).
+struct RowsScratch {
+  float* probs;  // [256][lanes of the tile]: scores, then probs
+  float* packed_k;
+  float* packed_v;
+  size_t size;
+};
+
+// Block of keys as the register tiles read it: key j, dim c at data[j * stride + c].
+struct KeyBlock {
+  const float* data;
+  int64_t stride;
+};
+
+// Rows of v in [begin, end) hold only finite values.
+static HWY_NOINLINE bool AllFinite(const KeyBlock& v, int64_t begin, int64_t end, size_t v_dim) {
+  const hn::ScalableTag<float> d;
+  const size_t N = hn::Lanes(d);
+  auto bad = hn::Zero(d);  // x * 0 is NaN for NaN and infinities, and stays
+  float bad_tail = 0;
+  for (int64_t j = begin; j < end; ++j) {
+    const float* row = v.data + j * v.stride;
+    size_t x = 0;
+    for (; x + N <= v_dim; x += N) bad = hn::MulAdd(hn::LoadU(d, row + x), hn::Zero(d), bad);
+    for (; x < v_dim; ++x) bad_tail += row[x] * 0.0f;
+  }
+  return hn::AllFalse(d, hn::IsNaN(bad)) && bad_tail == 0.0f;
+}
+
+// Keys [begin, end) of one block, relative to the block's first key, for one tile.
+template <size_t kVectors>
+HWY_NOINLINE void AttendBlock(const RowsTask& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
+                              const KeyBlock& v, int64_t block_row, int64_t begin, int64_t end) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t kRows = kVectors * N;
+  constexpr size_t kKeys = TileShape<kVectors>::kKeys;
+
+  // 1. Scores. Full keys take no rule code; edge keys hide per lane.
+  const int64_t full_begin = HWY_MAX(begin, HWY_MIN(end, tile.all_begin - block_row));
+  const int64_t full_end = HWY_MAX(full_begin, HWY_MIN(end, tile.all_end - block_row));
+  VisibleInterval<V> visible[kVectors];
+  V max[kVectors];
+  for (size_t i = 0; i < kVectors; ++i) max[i] = hn::Set(d, kNoMax);
+  const bool edge = full_begin > begin || full_end < end;
+  if (edge) {
+    HWY_ALIGN float bounds[2 * kRows];
+    for (size_t r = 0; r < kRows; ++r) {
+      bounds[r] = static_cast<float>(HWY_MAX(int64_t{0}, HWY_MIN(kBlockKeys, tile.visible_begin[r] - block_row)));
+      bounds[kRows + r] = static_cast<float>(HWY_MAX(int64_t{0}, HWY_MIN(kBlockKeys, tile.visible_end[r] - block_row)));
+    }
+    for (size_t i = 0; i < kVectors; ++i) {
+      visible[i] = {hn::Load(d, bounds + i * N), hn::Load(d, bounds + kRows + i * N)};
+    }
+    ScoreEdgeKeys<kVectors>(tile.q, k.data, k.stride, task.qk_dim, begin, full_begin, visible, probs, max);
+    ScoreEdgeKeys<kVectors>(tile.q, k.data, k.stride, task.qk_dim, full_end, end, visible, probs, max);
+  }
+  ScoreKeys<kVectors>(tile.q, k.data, k.stride, task.qk_dim, full_begin, full_end, probs, max);
+  (void)kKeys;
+
+  // 2. Reference maximum, probs, row sums.
+  V sum[kVectors];
+  for (size_t i = 0; i < kVectors; ++i) {
+    max[i] = hn::Ceil(max[i]);
+    sum[i] = hn::Zero(d);
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kVectors; ++i) {
+      float* p = probs + static_cast<size_t>(j) * kRows + i * N;
+      const V prob = Prob(d, hn::Load(d, p), max[i]);
+      sum[i] = hn::Add(sum[i], prob);
+      hn::Store(prob, d, p);
+    }
+  }
+
+  // 3. Merge into the span: maxima and sums now, acc with the values.
+  MergeFactors<V> factors[kVectors];
+  for (size_t i = 0; i < kVectors; ++i) {
+    factors[i] = FactorsOf(d, hn::Load(d, tile.span_max + i * N), max[i]);
+    hn::Store(factors[i].max, d, tile.span_max + i * N);
+    hn::Store(Merge(factors[i], hn::Load(d, tile.span_sum + i * N), sum[i]), d, tile.span_sum + i * N);
+  }
+
+  // 4. Values. A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then take the masked path.
+  const bool masked = edge && !(AllFinite(v, begin, full_begin, static_cast<size_t>(task.v_dim)) &&
+                                AllFinite(v, full_end, end, static_cast<size_t>(task.v_dim)));
+  if (HWY_LIKELY(!masked)) {
+    AddValues<kVectors>(probs, v.data, v.stride, static_cast<size_t>(task.v_dim), begin, end, factors, tile.span_acc);
+  } else {
+    AddVisibleValues<kVectors>(probs, v.data, v.stride, static_cast<size_t>(task.v_dim), begin, end, visible, factors,
+                               tile.span_acc);
+  }
+}
+
+using AttendBlockFunction = void (*)(const RowsTask&, const RowTile&, float*, const KeyBlock&, const KeyBlock&, int64_t, int64_t,
+                                     int64_t);
+
+HWY_INLINE AttendBlockFunction AttendBlockFor(size_t vectors) {
+  static_assert(kMaxVectors <= 4, "one case for each number of vectors");
+  switch (vectors) {
+    case 1: return &AttendBlock<1>;
+    case 2: return &AttendBlock<2>;
+    case 3: return &AttendBlock<3>;
+    default: return &AttendBlock<kMaxVectors>;
+  }
+}
+
+// Merges the span's state into the row's, and empties the span.
+static HWY_NOINLINE void FinishSpan(const RowsTask& task, const RowTile& tile) {
+  const hn::ScalableTag<float> d;
+  const size_t N = hn::Lanes(d);
+  const size_t rows = tile.vectors * N;
+  for (size_t r = 0; r < rows; r += N) {
+    const auto factors = FactorsOf(d, hn::Load(d, tile.row_max + r), hn::Load(d, tile.span_max + r));
+    hn::Store(factors.max, d, tile.row_max + r);
+    hn::Store(Merge(factors, hn::Load(d, tile.row_sum + r), hn::Load(d, tile.span_sum + r)), d, tile.row_sum + r);
+    for (int64_t x = 0; x < task.v_dim; ++x) {
+      float* row_acc = tile.row_acc + static_cast<size_t>(x) * rows + r;
+      float* span_acc = tile.span_acc + static_cast<size_t>(x) * rows + r;
+      hn::Store(Merge(factors, hn::Load(d, row_acc), hn::Load(d, span_acc)), d, row_acc);
+      hn::Store(hn::Zero(d), d, span_acc);
+    }
+    hn::Store(hn::Set(d, kNoMax), d, tile.span_max + r);
+    hn::Store(hn::Zero(d), d, tile.span_sum + r);
+  }
+}
+
+HWY_INLINE int64_t ClampTo(int64_t x, int64_t low, int64_t high) { return HWY_MAX(low, HWY_MIN(high, x)); }
+
+// What each lane of the tile may see, from causal, window and length.
+static void SetVisible(const RowsTask& task, RowTile& tile) {
+  const Rules& rules = *task.rules;
+  const int64_t lanes = static_cast<int64_t>(tile.vectors * hn::Lanes(hn::ScalableTag<float>()));
+  tile.any_begin = tile.all_end = task.kv_len;
+  tile.any_end = tile.all_begin = 0;
+  int64_t last_begin = 0, last_end = 0;
+  for (int64_t r = 0; r < lanes; ++r) {
+    if (r < tile.rows) {
+      // Key row of the query's own position.
+      const int64_t own = task.q_offset + (tile.row_begin + r) / task.group_size - task.kv_start;
+      int64_t begin = 0, end = task.kv_len;
+      if (rules.window_left >= 0) begin = ClampTo(own - rules.window_left, 0, task.kv_len);
+      if (rules.window_right >= 0) end = ClampTo(own + rules.window_right + 1, 0, task.kv_len);
+      if (rules.causal) end = ClampTo(own + 1, 0, end);
+      last_begin = HWY_MIN(begin, end);
+      last_end = end;
+      if (last_begin < last_end) {
+        tile.any_begin = HWY_MIN(tile.any_begin, last_begin);
+        tile.any_end = HWY_MAX(tile.any_end, last_end);
+      }
+      tile.all_begin = HWY_MAX(tile.all_begin, last_begin);
+      tile.all_end = HWY_MIN(tile.all_end, last_end);
+    }
+    tile.visible_begin[r] = last_begin;
+    tile.visible_end[r] = last_end;
+  }
+  tile.any_begin = HWY_MIN(tile.any_begin, tile.any_end);
+}
+
+HWY_INLINE float* Carve(char* base, size_t& size, int64_t floats) {
+  float* at = base == nullptr ? nullptr : reinterpret_cast<float*>(base + size);
+  size += (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64;
+  return at;
+}
+
+// A packed row is a whole number of vectors long and not a multiple of 4 KiB: tiles read 8 rows at once.
+HWY_INLINE int64_t PackedStride(int64_t dim) {
+  const int64_t stride = (dim + 15) / 16 * 16;
+  return stride % 1024 == 0 ? stride + 16 : stride;
+}
+
+// Tiles of a task of `rows` rows.
+HWY_INLINE int64_t TilesOf(int64_t rows) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+  const int64_t vectors = (rows + lanes - 1) / lanes;
+  return (vectors + int64_t{kMaxVectors} - 1) / int64_t{kMaxVectors};
+}
+
+static RowsScratch CarveRowsScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k, bool pack_v,
+                                    RowTile* tile) {
+  const int64_t lanes = static_cast<int64_t>(kMaxVectors * hn::Lanes(hn::ScalableTag<float>()));
+  RowsScratch scratch = {};
+  scratch.probs = Carve(base, scratch.size, kBlockKeys * lanes);
+  if (pack_k) scratch.packed_k = Carve(base, scratch.size, kBlockKeys * PackedStride(qk_dim));
+  if (pack_v) scratch.packed_v = Carve(base, scratch.size, kBlockKeys * PackedStride(v_dim));
+  for (int64_t t = 0; t < tiles; ++t) {
+    RowTile unused;
+    RowTile& to = tile == nullptr ? unused : tile[t];
+    to.q = Carve(base, scratch.size, qk_dim * lanes);
+    to.span_acc = Carve(base, scratch.size, v_dim * lanes);
+    to.row_acc = Carve(base, scratch.size, v_dim * lanes);
+    to.span_max = Carve(base, scratch.size, lanes);
+    to.span_sum = Carve(base, scratch.size, lanes);
+    to.row_max = Carve(base, scratch.size, lanes);
+    to.row_sum = Carve(base, scratch.size, lanes);
+    to.visible_begin = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
+    to.visible_end = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
+  }
+  return scratch;
+}
+
+size_t RowsScratchSize(int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k, bool pack_v) {
+  return CarveRowsScratch(nullptr, qk_dim, v_dim, tiles, pack_k, pack_v, nullptr).size;
+}
+
+void RowsInLanes(const RowsTask& task) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
+  const int64_t rows = task.row_end - task.row_begin;
+  const int64_t vectors = (rows + lanes - 1) / lanes;
+  const int64_t tiles = TilesOf(rows);
+
+  // 1. Tiles: rows, queries, visible keys, empty states (or the earlier run's).
+  RowTile tile[kMaxPanelTiles];
+  const RowsScratch scratch =
+      CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles, task.pack_k, task.pack_v, tile);
+  int64_t any_begin = task.kv_len, any_end = 0;
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t first = tile_begin_vector(vectors, tiles, t);
+    const int64_t last = tile_begin_vector(vectors, tiles, t + 1);
+    tile[t].row_begin = task.row_begin + first * lanes;
+    tile[t].rows = HWY_MIN(rows, last * lanes) - first * lanes;
+    tile[t].vectors = static_cast<size_t>(last - first);
+    SetVisible(task, tile[t]);
+    if (tile[t].any_begin < tile[t].any_end) {
+      any_begin = HWY_MIN(any_begin, tile[t].any_begin);
+      any_end = HWY_MAX(any_end, tile[t].any_end);
+      LoadQueries(task, tile[t].row_begin, tile[t].rows, tile[t].vectors, tile[t].q);
+    }
+    StartStates(task, tile[t].row_begin, tile[t].rows, tile[t].vectors, tile[t].span_max, tile[t].span_sum, tile[t].span_acc,
+                tile[t].row_max, tile[t].row_sum, tile[t].row_acc);
+  }
+
+  // 2. Blocks, at absolute positions: the first and the last may be partial. The row state is only needed where more than one
+  //    span meets: a single span's state is the row's.
+  const int64_t first_span = (task.kv_start + any_begin) / kSpanKeys;
+  const bool one_span = !task.state_in.given() && (any_begin >= any_end || (task.kv_start + any_end - 1) / kSpanKeys == first_span);
+  int64_t row = any_begin;
+  while (row < any_end) {
+    const int64_t block_position = (task.kv_start + row) / kBlockKeys * kBlockKeys;
+    const int64_t block_row = HWY_MAX(int64_t{0}, block_position - task.kv_start);
+    const int64_t block_end = HWY_MIN(any_end, block_position + kBlockKeys - task.kv_start);
+    KeyBlock k, v;
+    if (task.pack_k) {
+      PackKeys(task.k, task.qk_dim, row, block_end, scratch.packed_k + (row - block_row) * PackedStride(task.qk_dim),
+               PackedStride(task.qk_dim));
+      k = {scratch.packed_k, PackedStride(task.qk_dim)};
+    } else {
+      k = {static_cast<const float*>(task.k.data) + block_row * task.k.len_stride, task.k.len_stride};
+    }
+    if (task.pack_v) {
+      PackKeys(task.v, task.v_dim, row, block_end, scratch.packed_v + (row - block_row) * PackedStride(task.v_dim),
+               PackedStride(task.v_dim));
+      v = {scratch.packed_v, PackedStride(task.v_dim)};
+    } else {
+      v = {static_cast<const float*>(task.v.data) + block_row * task.v.len_stride, task.v.len_stride};
+    }
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t begin = HWY_MAX(row, tile[t].any_begin);
+      const int64_t end = HWY_MIN(block_end, tile[t].any_end);
+      if (begin >= end) continue;
+      AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row, end - block_row);
+    }
+    row = block_end;
+    if (!one_span && (row == any_end || (task.kv_start + row) % kSpanKeys == 0)) {
+      for (int64_t t = 0; t < tiles; ++t) FinishSpan(task, tile[t]);
+    }
+  }
+
+  // 3. Results.
+  for (int64_t t = 0; t < tiles; ++t) {
+    const RowTile& from = tile[t];
+    StoreResults(task, from.row_begin, from.rows, from.vectors, one_span ? from.span_max : from.row_max,
+                 one_span ? from.span_sum : from.row_sum, one_span ? from.span_acc : from.row_acc, scratch.probs);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lanewise
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

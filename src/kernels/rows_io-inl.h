@@ -1,0 +1,202 @@
+// Edges of rows-in-lanes: caller's tensors <-> scratch. Queries in (transposed, times factor), blocks of K or V in (packed), states
+// in and out, results out. Any strides; unit dim strides take the vector path.
+
+#if defined(LANEWISE_ROWS_IO_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LANEWISE_ROWS_IO_INL_H_
+#undef LANEWISE_ROWS_IO_INL_H_
+#else
+#define LANEWISE_ROWS_IO_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "src/kernels/kernel_table.hpp"
+#include "src/kernels/register_tiles-inl.h"
+#include "src/kernels/softmax_state-inl.h"
+#include "src/kernels/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lanewise {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline constexpr size_t kMaxLanes = kMaxVectors * hn::MaxLanes(hn::ScalableTag<float>());
+
+// Offset in elements of row `row` (query row / group_size of head row % group_size) in a query-side tensor.
+template <class Tensor>
+HWY_INLINE int64_t RowOffset(const Tensor& t, int64_t row, int64_t group_size) {
+  return row % group_size * t.head_stride + row / group_size * t.len_stride;
+}
+
+// q[c][r] = factor * query element c of row row_begin + r; lanes past `rows` repeat the last row, so that padding never makes a
+// NaN, a denormal or an edge that the rows themselves do not have.
+static HWY_NOINLINE void LoadQueries(const RowsTask& task, int64_t row_begin, int64_t rows, size_t vectors, float* HWY_RESTRICT q) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const size_t N = hn::Lanes(d);
+  const size_t lanes = vectors * N;
+  const V factor = hn::Set(d, task.rules->factor);
+  const float* row[kMaxLanes];
+  for (size_t r = 0; r < lanes; ++r) {
+    const int64_t at = row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1);
+    row[r] = static_cast<const float*>(task.q.data) + RowOffset(task.q, at, task.group_size);
+  }
+  const size_t qk_dim = static_cast<size_t>(task.qk_dim);
+  size_t c = 0;
+  if (task.q.dim_stride == 1) {
+    for (; c + 4 <= qk_dim; c += 4) {
+      for (size_t i = 0; i < vectors; ++i) {
+        V v[4];
+        LoadTransposed(d, row + i * N, c, v);
+        HWY_UNROLL(4)
+        for (size_t u = 0; u < 4; ++u) hn::Store(hn::Mul(v[u], factor), d, q + (c + u) * lanes + i * N);
+      }
+    }
+  }
+  for (; c < qk_dim; ++c) {
+    for (size_t r = 0; r < lanes; ++r) q[c * lanes + r] = row[r][static_cast<int64_t>(c) * task.q.dim_stride] * task.rules->factor;
+  }
+}
+
+// Address of key row `row` of a K or V tensor.
+HWY_INLINE const float* KeyRow(const KeyTensor& t, int64_t row) {
+  const float* data = static_cast<const float*>(t.data);
+  if (t.page_table == nullptr) return data + row * t.len_stride;
+  const int64_t page = t.page_table[row / t.page_size * t.page_table_stride];
+  return data + page * t.page_stride + row % t.page_size * t.len_stride;
+}
+
+// packed[(row - begin) * stride + c] = element c of key row `row`, begin <= row < end.
+static HWY_NOINLINE void PackKeys(const KeyTensor& t, int64_t dim, int64_t begin, int64_t end, float* HWY_RESTRICT packed,
+                                  int64_t stride) {
+  const hn::ScalableTag<float> d;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  if (t.dim_stride == 1) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* from = KeyRow(t, row);
+      float* to = packed + (row - begin) * stride;
+      int64_t c = 0;
+      for (; c + N <= dim; c += N) hn::Store(hn::LoadU(d, from + c), d, to + c);
+      for (; c < dim; ++c) to[c] = from[c];
+    }
+  } else {
+    // Usually a transposed cache, [dim, len]: runs of keys lie together, so go along them.
+    constexpr int64_t kRun = 16;
+    for (int64_t row = begin; row < end; row += kRun) {
+      const int64_t run = HWY_MIN(kRun, end - row);
+      const float* from[kRun];
+      for (int64_t r = 0; r < run; ++r) from[r] = KeyRow(t, row + r);
+      for (int64_t c = 0; c < dim; ++c) {
+        for (int64_t r = 0; r < run; ++r) packed[(row - begin + r) * stride + c] = from[r][c * t.dim_stride];
+      }
+    }
+  }
+}
+
+// Span states empty; row states empty or from an earlier run.
+static HWY_NOINLINE void StartStates(const RowsTask& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                     float* HWY_RESTRICT span_max, float* HWY_RESTRICT span_sum, float* HWY_RESTRICT span_acc,
+                                     float* HWY_RESTRICT row_max, float* HWY_RESTRICT row_sum, float* HWY_RESTRICT row_acc) {
+  const size_t lanes = vectors * hn::Lanes(hn::ScalableTag<float>());
+  const size_t v_dim = static_cast<size_t>(task.v_dim);
+  for (size_t r = 0; r < lanes; ++r) {
+    span_max[r] = row_max[r] = kNoMax;
+    span_sum[r] = row_sum[r] = 0.0f;
+  }
+  for (size_t i = 0; i < v_dim * lanes; ++i) span_acc[i] = 0.0f;
+  if (!task.state_in.given()) {
+    for (size_t i = 0; i < v_dim * lanes; ++i) row_acc[i] = 0.0f;
+    return;
+  }
+  for (size_t r = 0; r < lanes; ++r) {
+    const int64_t row = row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1);
+    const ConstStateTensors& in = task.state_in;
+    row_max[r] = static_cast<const float*>(in.max.data)[RowOffset(in.max, row, task.group_size)];
+    row_sum[r] = static_cast<const float*>(in.sum.data)[RowOffset(in.sum, row, task.group_size)];
+    const float* acc = static_cast<const float*>(in.acc.data) + RowOffset(in.acc, row, task.group_size);
+    for (size_t x = 0; x < v_dim; ++x) row_acc[x * lanes + r] = acc[static_cast<int64_t>(x) * in.acc.dim_stride];
+  }
+}
+
+// to[row][x] = from[x][row] for x < v_dim: each vector of rows is transposed on its way, or scattered where dims are strided.
+// Lanes past `rows` are dropped.
+static HWY_NOINLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size, size_t vectors,
+                                   size_t v_dim, const float* HWY_RESTRICT from) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const size_t N = hn::Lanes(d);
+  const size_t lanes = vectors * N;
+  float* row[kMaxLanes];
+  for (int64_t r = 0; r < rows; ++r) row[r] = static_cast<float*>(to.data) + RowOffset(to, row_begin + r, group_size);
+  const size_t whole = static_cast<size_t>(rows) / N * N;  // rows in full vectors
+  size_t x = 0;
+  if (to.dim_stride == 1) {
+    for (; x + 4 <= v_dim; x += 4) {
+      for (size_t r = 0; r < whole; r += N) {
+        V v[4];
+        HWY_UNROLL(4)
+        for (size_t u = 0; u < 4; ++u) v[u] = hn::Load(d, from + (x + u) * lanes + r);
+        StoreTransposed(d, v, row + r, x);
+      }
+      for (size_t r = whole; r < static_cast<size_t>(rows); ++r) {
+        for (size_t u = 0; u < 4; ++u) row[r][x + u] = from[(x + u) * lanes + r];
+      }
+    }
+  }
+  for (; x < v_dim; ++x) {
+    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+      row[r][static_cast<int64_t>(x) * to.dim_stride] = from[x * lanes + r];
+    }
+  }
+}
+
+// out, lse and state of one tile from its final state. `spare`: scratch of at least 256 rows of lanes.
+static HWY_NOINLINE void StoreResults(const RowsTask& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                      const float* HWY_RESTRICT max, const float* HWY_RESTRICT sum, float* HWY_RESTRICT acc,
+                                      float* HWY_RESTRICT spare) {
+  const hn::ScalableTag<float> d;
+  const size_t N = hn::Lanes(d);
+  const size_t lanes = vectors * N;
+  const size_t v_dim = static_cast<size_t>(task.v_dim);
+  const auto zero = hn::Zero(d);
+  if (task.state_out.given()) {
+    // A row that is NaN has one form: all NaN. -0 becomes +0, as one more empty block would make it.
+    for (size_t r = 0; r < lanes; r += N) {
+      const auto row_sum = hn::Load(d, sum + r);
+      const auto row_max = hn::IfThenElse(hn::IsNaN(row_sum), row_sum, hn::Load(d, max + r));
+      hn::Store(CanonicalNaN(d, row_max), d, spare + r);
+      hn::Store(CanonicalNaN(d, hn::Add(row_sum, zero)), d, spare + lanes + r);
+    }
+    StoreRows(task.state_out.max, row_begin, rows, task.group_size, vectors, 1, spare);
+    StoreRows(task.state_out.sum, row_begin, rows, task.group_size, vectors, 1, spare + lanes);
+    for (size_t i = 0; i < v_dim * lanes; i += N) {
+      hn::Store(CanonicalNaN(d, hn::Add(hn::Load(d, acc + i), zero)), d, acc + i);
+    }
+    StoreRows(task.state_out.acc, row_begin, rows, task.group_size, vectors, v_dim, acc);
+  }
+  if (task.lse.data != nullptr) {
+    for (size_t r = 0; r < lanes; r += N) {
+      const auto row_sum = hn::Load(d, sum + r);
+      const auto lse = CanonicalNaN(d, LogSumExp(d, hn::Load(d, max + r), row_sum));
+      hn::Store(hn::IfThenElse(hn::Eq(row_sum, zero), hn::Neg(hn::Inf(d)), lse), d, spare + r);
+    }
+    StoreRows(task.lse, row_begin, rows, task.group_size, vectors, 1, spare);
+  }
+  if (task.out.data != nullptr) {
+    for (size_t r = 0; r < lanes; r += N) {
+      const auto row_sum = hn::Load(d, sum + r);
+      const auto empty = hn::Eq(row_sum, zero);
+      for (size_t x = 0; x < v_dim; ++x) {
+        const auto out = hn::Add(hn::Div(hn::Load(d, acc + x * lanes + r), row_sum), zero);
+        hn::Store(hn::IfThenZeroElse(empty, CanonicalNaN(d, out)), d, acc + x * lanes + r);
+      }
+    }
+    StoreRows(task.out, row_begin, rows, task.group_size, vectors, v_dim, acc);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lanewise
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,75 @@
+// Rows of memory <-> rows in lanes, through 4 x 4 transpositions inside 128-bit blocks.
+//
+// load:  lane r of out[u] = row[r][c + u], u = 0 ... 3, for as many rows as a vector has lanes (N)
+// store: row[r][c + u] = lane r of in[u]
+// Blocks of 4 consecutive elements are read and written whole: callers keep c + 4 within the row.
+
+#if defined(LANEWISE_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LANEWISE_TRANSPOSE_INL_H_
+#undef LANEWISE_TRANSPOSE_INL_H_
+#else
+#define LANEWISE_TRANSPOSE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace lanewise {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Block b of the result is row[4 b][c ... c + 3].
+template <class D>
+HWY_INLINE hn::Vec<D> LoadBlocks(D d, const float* const* row, size_t c) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return hn::LoadU(d, row[0] + c);
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, LoadBlocks(half, row + hn::MaxLanes(D()) / 2, c), LoadBlocks(half, row, c));
+  }
+}
+
+template <class D>
+HWY_INLINE void StoreBlocks(D d, hn::Vec<D> v, float* const* row, size_t c) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    hn::StoreU(v, d, row[0] + c);
+  } else {
+    const hn::Half<D> half;
+    StoreBlocks(half, hn::LowerHalf(half, v), row, c);
+    StoreBlocks(half, hn::UpperHalf(half, v), row + hn::MaxLanes(D()) / 2, c);
+  }
+}
+
+// In each 128-bit block, v[0 ... 3] become their 4 x 4 transposition.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void Transpose4x4(D d, V (&v)[4]) {
+  const hn::Repartition<uint64_t, D> wide;
+  const auto low01 = hn::BitCast(wide, hn::InterleaveLower(d, v[0], v[1]));
+  const auto low23 = hn::BitCast(wide, hn::InterleaveLower(d, v[2], v[3]));
+  const auto up01 = hn::BitCast(wide, hn::InterleaveUpper(d, v[0], v[1]));
+  const auto up23 = hn::BitCast(wide, hn::InterleaveUpper(d, v[2], v[3]));
+  v[0] = hn::BitCast(d, hn::InterleaveLower(wide, low01, low23));
+  v[1] = hn::BitCast(d, hn::InterleaveUpper(wide, low01, low23));
+  v[2] = hn::BitCast(d, hn::InterleaveLower(wide, up01, up23));
+  v[3] = hn::BitCast(d, hn::InterleaveUpper(wide, up01, up23));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void LoadTransposed(D d, const float* const* row, size_t c, V (&out)[4]) {
+  HWY_UNROLL(4)
+  for (size_t t = 0; t < 4; ++t) out[t] = LoadBlocks(d, row + t, c);
+  Transpose4x4(d, out);
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void StoreTransposed(D d, V (&in)[4], float* const* row, size_t c) {
+  Transpose4x4(d, in);
+  HWY_UNROLL(4)
+  for (size_t t = 0; t < 4; ++t) StoreBlocks(d, in[t], row + t, c);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lanewise
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

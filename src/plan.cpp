@@ -1,0 +1,105 @@
+#include "plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "status.hpp"
+#include "targets.hpp"
+
+namespace lanewise {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A panel of 4 tiles reads each K and V block from the cache it was packed into; more tiles gain little and cost balance.
+constexpr int64_t kPackedPanelTiles = 4;
+constexpr int64_t kDirectPanelTiles = 1;
+
+// Enough tasks that the last ones to finish leave no thread idle for long.
+constexpr int64_t kTasksPerThread = 4;
+
+int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
+
+}  // namespace
+
+Rules rules_of(const lw_problem& problem) {
+  constexpr double kLog2E = 1.4426950408889634074;
+  Rules rules;
+  rules.factor = static_cast<float>(static_cast<double>(problem.scale) * kLog2E);
+  rules.causal = problem.causal != 0;
+  rules.window_left = problem.window_left;
+  rules.window_right = problem.window_right;
+  return rules;
+}
+
+bool must_pack(const lw_const_tensor& tensor) {
+  if (tensor.stride[3] != 1) return true;
+  // 4 KiB apart, rows share an L1 set; a tile of 8 rows and its scratch do not fit into one.
+  return std::llabs(tensor.stride[2]) % 1024 == 0;
+}
+
+Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles) {
+  Panels panels;
+  panels.vectors = ceil_div(q_len * group_size(plan.problem), plan.kernels.lanes);
+  const int64_t tiles = ceil_div(panels.vectors, plan.kernels.rows_max_vectors);
+  panels.count = ceil_div(tiles, panel_tiles);
+  return panels;
+}
+
+int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, bool packs, int32_t threads) {
+  const int64_t most = packs ? kPackedPanelTiles : kDirectPanelTiles;
+  if (most == 1) return 1;
+  const int64_t tiles = run.batch * run.kv_heads * panels_of(plan, run.q_len, 1).count;
+  return std::clamp<int64_t>(tiles / (kTasksPerThread * threads), 1, most);
+}
+
+lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_plan& plan) {
+  if (const lw_status s = check_problem(problem, plan.problem); s.code != LW_OK) return s;
+  const char* target = nullptr;
+  if (options != nullptr) {
+    if (options->struct_size < static_cast<int64_t>(sizeof(lw_options)) || options->struct_size > 65536) {
+      return failure(LW_INVALID_ARGUMENT, "options.struct_size is %lld; allowed is sizeof(lw_options) of lanewise 0.1 or newer (%d ...)",
+                     static_cast<long long>(options->struct_size), static_cast<int>(sizeof(lw_options)));
+    }
+    target = options->target;
+  }
+  if (const lw_status s = choose_target(target, plan.target); s.code != LW_OK) return s;
+  plan.kernels = kernels_for(plan.target);
+  const int64_t tiles = std::min(kPackedPanelTiles, std::max<int64_t>(1, panels_of(plan, plan.problem.q_len, 1).count));
+  plan.task_scratch =
+      static_cast<int64_t>(plan.kernels.rows_scratch_size(plan.problem.qk_dim, plan.problem.v_dim, tiles, true, true));
+  return ok();
+}
+
+int64_t workspace_size(const lw_plan& plan, int32_t threads) {
+  const lw_problem& p = plan.problem;
+  if (p.batch == 0 || p.q_len == 0) return 0;
+  return plan.task_scratch * std::max(threads, 1);
+}
+
+lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* explanation) {
+  if (explanation == nullptr) return failure(LW_INVALID_ARGUMENT, "explanation is a null pointer");
+  if (explanation->struct_size != static_cast<int64_t>(sizeof(lw_explanation))) {
+    return failure(LW_INVALID_ARGUMENT, "explanation.struct_size is %lld; allowed is sizeof(lw_explanation), %d",
+                   static_cast<long long>(explanation->struct_size), static_cast<int>(sizeof(lw_explanation)));
+  }
+  const lw_problem& p = plan.problem;
+  *explanation = lw_explanation();
+  explanation->struct_size = sizeof(lw_explanation);
+  explanation->target = target_name(plan.target);
+  explanation->kernel = "rows-in-lanes";
+  explanation->arithmetic = "canonical";
+  explanation->note = plan.kernels.fma ? "" : "this target has no fused multiply-add: results differ in bits from targets that have";
+  explanation->lanes = static_cast<int32_t>(plan.kernels.lanes);
+  explanation->tile_rows = static_cast<int32_t>(plan.kernels.lanes * plan.kernels.rows_max_vectors);
+  explanation->tile_keys = static_cast<int32_t>(plan.kernels.rows_tile_keys);
+  explanation->phases = 1;
+  explanation->row_tiles = panels_of(plan, p.q_len, 1).count;
+  explanation->tasks = p.batch * p.kv_heads * panels_of(plan, p.q_len, panel_tiles_of(plan, p, false, std::max(threads, 1))).count;
+  explanation->workspace = workspace_size(plan, threads);
+  return ok();
+}
+
+}  // namespace lanewise

@@ -1,0 +1,42 @@
+// A plan: what follows from sizes, types and target alone. Constant once made; made in about a microsecond.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kernel_table.hpp"
+#include "lanewise/lanewise.h"
+#include "problem.hpp"
+
+// The opaque type of the C interface.
+struct lw_plan {
+  lw_problem problem;  // checked: scale and arithmetic resolved
+  int64_t target;      // Highway's bit
+  lanewise::KernelTable kernels;
+  int64_t task_scratch;  // bytes of one worker's scratch
+};
+
+namespace lanewise {
+
+lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_plan& plan);
+lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* explanation);
+
+// Exact for `threads` workers; 0 where there is nothing to compute.
+int64_t workspace_size(const lw_plan& plan, int32_t threads);
+
+// How the rows of one (sequence, kv head) are cut into tasks: panels of row tiles.
+struct Panels {
+  int64_t vectors;  // of rows
+  int64_t count;    // panels
+};
+Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles);
+
+// Row tiles of a panel for a run whose K or V blocks are (are not) copied into scratch.
+int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, bool packs, int32_t threads);
+
+Rules rules_of(const lw_problem& problem);
+
+// K or V of these strides is copied block by block before the register tiles read it: an element stride other than 1, or a row stride
+// that puts the rows of a tile into few cache sets.
+bool must_pack(const lw_const_tensor& tensor);
+
+}  // namespace lanewise
