@@ -1,0 +1,280 @@
+#include "case.hpp"
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <cstring>
+
+#include "compare.hpp"
+#include "rnd.hpp"
+#include "run.hpp"
+#include "targets.hpp"
+
+namespace lanewise::test {
+namespace {
+
+struct Extent {
+  int64_t lowest = 0, highest = -1;  // offsets of the first and last element in memory; none: highest < lowest
+};
+
+Extent extent_of(const Shape& shape, const std::array<int64_t, 4>& stride) {
+  Extent extent = {0, 0};
+  for (size_t axis = 0; axis < 4; ++axis) {
+    if (shape[axis] == 0) return Extent();
+    const int64_t reach = (shape[axis] - 1) * stride[axis];
+    (reach < 0 ? extent.lowest : extent.highest) += reach;
+  }
+  return extent;
+}
+
+template <class Tensor>
+int64_t offset_of(const Tensor& tensor, int64_t a, int64_t b, int64_t c, int64_t d) {
+  return a * tensor.stride[0] + b * tensor.stride[1] + c * tensor.stride[2] + d * tensor.stride[3];
+}
+
+// A tensor of `shape` in a new buffer; its data pointer is element [0, 0, 0, 0].
+template <class Tensor>
+void lay_out(Tensor& tensor, GuardedBuffer& buffer, const Shape& shape, Layout layout, int32_t type, Edge edge) {
+  const std::array<int64_t, 4> stride = strides_of(layout, shape);
+  const Extent extent = extent_of(shape, stride);
+  const int64_t size = type_size(type);
+  buffer = GuardedBuffer(static_cast<size_t>((extent.highest - extent.lowest + 1) * size), edge);
+  tensor = Tensor();
+  tensor.data = buffer.data() - extent.lowest * size;
+  tensor.type = type;
+  std::copy(stride.begin(), stride.end(), tensor.stride);
+}
+
+// Fills gaps with poison, then writes the values, poison where hidden(b, row).
+template <class Hidden>
+void write_input(lw_const_tensor& tensor, GuardedBuffer& buffer, Array array, Layout layout, int32_t type, Edge edge,
+                 float poison, Hidden hidden) {
+  lay_out(tensor, buffer, array.shape, layout, type, edge);
+  const int64_t elements = static_cast<int64_t>(buffer.size()) / type_size(type);
+  for (int64_t n = 0; n < elements; ++n) store(type, buffer.data(), n, poison);
+  void* data = const_cast<void*>(tensor.data);
+  array.each([&](int64_t a, int64_t b, int64_t c, int64_t d, float value) {
+    store(type, data, offset_of(tensor, a, b, c, d), hidden(a, c) ? poison : value);
+  });
+}
+
+const int32_t* write_ints(GuardedBuffer& buffer, const std::vector<int32_t>& values, Edge edge) {
+  if (values.empty()) return nullptr;
+  buffer = GuardedBuffer(values.size() * sizeof(int32_t), edge);
+  std::memcpy(buffer.data(), values.data(), buffer.size());
+  return reinterpret_cast<const int32_t*>(buffer.data());
+}
+
+}  // namespace
+
+std::array<int64_t, 4> strides_of(Layout layout, const Shape& shape) {
+  const int64_t batch = shape[0], heads = shape[1], len = shape[2], dim = shape[3];
+  switch (layout) {
+    case Layout::kBlhd:
+      return {len * heads * dim, dim, heads * dim, 1};
+    case Layout::kLbhd:
+      return {heads * dim, dim, batch * heads * dim, 1};
+    case Layout::kTransposed:
+      return {heads * dim * len, dim * len, 1, len};
+    case Layout::kPaddedRows:
+      return {heads * len * (dim + 3), len * (dim + 3), dim + 3, 1};
+    case Layout::kSpread:
+      return {heads * len * dim * 2, len * dim * 2, dim * 2, 2};
+    case Layout::kReversedLen:
+      return {heads * len * dim, len * dim, -dim, 1};
+    case Layout::kBhld:
+      break;
+  }
+  return {heads * len * dim, len * dim, dim, 1};
+}
+
+Case& Case::continue_from(const Result& earlier) {
+  state_max_ = earlier.state_max;
+  state_sum_ = earlier.state_sum;
+  state_acc_ = earlier.state_acc;
+  return *this;
+}
+
+Array& Case::q() {
+  if (!q_) q_ = random_array({batch_, q_heads_, q_len_, qk_dim_}, stream_, amplitudes_[0]);
+  return *q_;
+}
+Array& Case::k() {
+  if (!k_) k_ = random_array({batch_, kv_heads_, kv_len_, qk_dim_}, stream_ + 1, amplitudes_[1]);
+  return *k_;
+}
+Array& Case::v() {
+  if (!v_) v_ = random_array({batch_, kv_heads_, kv_len_, v_dim_}, stream_ + 2, amplitudes_[2]);
+  return *v_;
+}
+
+int64_t Case::q_len_of(int64_t b) const { return q_lengths_.empty() ? q_len_ : q_lengths_[static_cast<size_t>(b)]; }
+int64_t Case::kv_len_of(int64_t b) const { return kv_lengths_.empty() ? kv_len_ : kv_lengths_[static_cast<size_t>(b)]; }
+int64_t Case::kv_start_of(int64_t b) const { return kv_starts_.empty() ? 0 : kv_starts_[static_cast<size_t>(b)]; }
+int64_t Case::q_offset_of(int64_t b) const {
+  if (!q_offsets_.empty()) return q_offsets_[static_cast<size_t>(b)];
+  return q_offset_ ? *q_offset_ : kv_start_of(b) + kv_len_of(b) - q_len_of(b);
+}
+
+bool Case::key_is_seen(int64_t b, int64_t j) const {
+  if (q_len_of(b) == 0 || j >= kv_len_of(b)) return false;
+  return !causal_ || kv_start_of(b) + j <= q_offset_of(b) + q_len_of(b) - 1;
+}
+
+Case Case::batch_part(int64_t b) {
+  Case part = *this;
+  const auto only = [b](std::vector<int32_t>& values) {
+    if (!values.empty()) values = {values[static_cast<size_t>(b)]};
+  };
+  part.batch_ = 1;
+  part.q_ = q().slice(0, b, b + 1);
+  part.k_ = k().slice(0, b, b + 1);
+  part.v_ = v().slice(0, b, b + 1);
+  for (std::vector<int32_t>* values : {&part.q_offsets_, &part.kv_starts_, &part.q_lengths_, &part.kv_lengths_}) {
+    only(*values);
+  }
+  return part;
+}
+
+Case Case::head_part(int64_t kv_head) {
+  Case part = *this;
+  const int64_t group = q_heads_ / kv_heads_;
+  part.q_heads_ = group;
+  part.kv_heads_ = 1;
+  part.q_ = q().slice(1, kv_head * group, (kv_head + 1) * group);
+  part.k_ = k().slice(1, kv_head, kv_head + 1);
+  part.v_ = v().slice(1, kv_head, kv_head + 1);
+  return part;
+}
+
+Case Case::query_part(int64_t begin, int64_t end) {
+  Case part = *this;
+  part.q_offsets_.clear();
+  for (int64_t b = 0; b < batch_; ++b) part.q_offsets_.push_back(static_cast<int32_t>(q_offset_of(b) + begin));
+  part.q_len_ = end - begin;
+  part.q_ = q().slice(2, begin, end);
+  part.k();
+  part.v();
+  return part;
+}
+
+Case Case::key_part(int64_t begin, int64_t end) {
+  Case part = *this;
+  part.q_offsets_.clear();
+  part.kv_starts_.clear();
+  for (int64_t b = 0; b < batch_; ++b) {
+    part.q_offsets_.push_back(static_cast<int32_t>(q_offset_of(b)));
+    part.kv_starts_.push_back(static_cast<int32_t>(kv_start_of(b) + begin));
+  }
+  part.kv_len_ = end - begin;
+  part.q();
+  part.k_ = k().slice(2, begin, end);
+  part.v_ = v().slice(2, begin, end);
+  return part;
+}
+
+Prepared Case::prepare(Edge edge, float poison) {
+  Prepared p;
+  p.edge = edge;
+  p.problem = lw_problem_default();
+  p.problem.batch = batch_;
+  p.problem.q_heads = q_heads_;
+  p.problem.kv_heads = kv_heads_;
+  p.problem.q_len = q_len_;
+  p.problem.kv_len = kv_len_;
+  p.problem.qk_dim = qk_dim_;
+  p.problem.v_dim = v_dim_;
+  p.problem.q_type = q_type_;
+  p.problem.k_type = p.problem.v_type = kv_type_;
+  p.problem.out_type = out_type_;
+  p.problem.causal = causal_;
+  p.problem.has_scale = scale_.has_value();
+  p.problem.scale = scale_.value_or(0.0f);
+  p.problem.has_q_offset = q_offset_.has_value();
+  p.problem.q_offset = q_offset_.value_or(0);
+
+  p.inputs = lw_inputs_default();
+  if (capacity_) {
+    p.inputs.batch = batch_;
+    p.inputs.q_len = q_len_;
+    p.inputs.kv_len = kv_len_;
+    p.problem.batch = (*capacity_)[0];
+    p.problem.q_len = (*capacity_)[1];
+    p.problem.kv_len = (*capacity_)[2];
+  }
+  const auto unused_query = [this](int64_t b, int64_t i) { return i >= q_len_of(b); };
+  const auto unseen_key = [this](int64_t b, int64_t j) { return !key_is_seen(b, j); };
+  const auto none = [](int64_t, int64_t) { return false; };
+  write_input(p.inputs.q, p.q, q(), layouts_[0], q_type_, edge, poison, unused_query);
+  write_input(p.inputs.k, p.k, k(), layouts_[1], kv_type_, edge, poison, unseen_key);
+  write_input(p.inputs.v, p.v, v(), layouts_[2], kv_type_, edge, poison, unseen_key);
+  p.inputs.q_lengths = write_ints(p.q_lengths, q_lengths_, edge);
+  p.inputs.kv_lengths = write_ints(p.kv_lengths, kv_lengths_, edge);
+  p.inputs.q_offsets = write_ints(p.q_offsets, q_offsets_, edge);
+  p.inputs.kv_starts = write_ints(p.kv_starts, kv_starts_, edge);
+  if (state_max_) {
+    write_input(p.inputs.state_max, p.in_max, *state_max_, Layout::kBhld, LW_TYPE_F32, edge, poison, none);
+    write_input(p.inputs.state_sum, p.in_sum, *state_sum_, Layout::kBhld, LW_TYPE_F32, edge, poison, none);
+    write_input(p.inputs.state_acc, p.in_acc, *state_acc_, Layout::kBhld, LW_TYPE_F32, edge, poison, none);
+  }
+
+  const Shape rows = {batch_, q_heads_, q_len_, 1}, values = {batch_, q_heads_, q_len_, v_dim_};
+  p.outputs = lw_outputs_default();
+  lay_out(p.outputs.out, p.out, values, layouts_[3], out_type_, edge);
+  if (lse_) lay_out(p.outputs.lse, p.lse, rows, Layout::kBhld, LW_TYPE_F32, edge);
+  if (state_) {
+    lay_out(p.outputs.state_max, p.state_max, rows, Layout::kBhld, LW_TYPE_F32, edge);
+    lay_out(p.outputs.state_sum, p.state_sum, rows, Layout::kBhld, LW_TYPE_F32, edge);
+    lay_out(p.outputs.state_acc, p.state_acc, values, Layout::kBhld, LW_TYPE_F32, edge);
+  }
+  return p;
+}
+
+Result Case::run(const How& how) {
+  Prepared prepared = prepare();
+  return run_prepared(prepared, how);
+}
+
+std::vector<Result> Case::check() {
+  struct Form {
+    Edge edge;
+    float poison;
+  };
+  const Form forms[] = {{Edge::kEnd, std::numeric_limits<float>::quiet_NaN()},
+                        {Edge::kStart, std::numeric_limits<float>::infinity()},
+                        {Edge::kEnd, 1e38f},
+                        {Edge::kStart, 0.0f}};
+  std::vector<Prepared> prepared;
+  for (const Form& form : forms) prepared.push_back(prepare(form.edge, form.poison));
+  const ReferenceResult expected = reference(prepared[0].problem, prepared[0].inputs);
+
+  std::vector<Result> results;
+  for_each_target([&](const std::string& target) {
+    std::optional<Result> first;
+    PreparedPlan plan(prepared[0].problem, target);
+    for (size_t form = 0; form < prepared.size(); ++form) {
+      for (const int32_t threads : {1, 2, 7}) {
+        INFO("target " << target << ", " << threads << " threads, buffers in form " << form);
+        Result result = plan.run(prepared[form], {target, threads});
+        REQUIRE(std::string(result.status.message) == "");
+        CHECK(result.damage == "");
+        if (first) {
+          CHECK(bit_difference(*first, result) == "");
+          continue;
+        }
+        const std::string off =
+            difference_from_reference(prepared[0].problem, expected, result.out, result.lse, q_lengths_);
+        CHECK(off == "");
+        first = std::move(result);
+      }
+    }
+    if (!results.empty() && has_fma(target) && has_fma(results.front().target)) {
+      INFO("targets " << results.front().target << " and " << target);
+      CHECK(bit_difference(results.front(), *first) == "");
+    }
+    results.push_back(std::move(*first));
+  });
+  return results;
+}
+
+}  // namespace lanewise::test

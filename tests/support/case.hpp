@@ -1,0 +1,98 @@
+// One attention problem as a test sees it: sizes and rules by fluent setters, logical q, k, v (from the generator unless
+// changed), storage types and memory layouts. A case lays its tensors out in guarded, poisoned buffers, runs the library
+// on them and gives back logical results; check() compares every target, thread count and buffer form with the reference
+// and with each other.
+//
+//   Case().heads(8, 2).len(7, 300).dims(64).causal().check();
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "array.hpp"
+#include "lanewise/lanewise.h"
+#include "run.hpp"
+
+namespace lanewise::test {
+
+// Memory orders of a [batch, head, len, dim] tensor.
+enum class Layout {
+  kBhld,         // row-major
+  kBlhd,         // a token's heads lie together
+  kLbhd,         // time first
+  kTransposed,   // [batch, head, dim, len]
+  kPaddedRows,   // row-major, rows of dim + 3
+  kSpread,       // row-major, every second element
+  kReversedLen,  // row-major, the last row first: a negative stride
+};
+std::array<int64_t, 4> strides_of(Layout layout, const Shape& shape);
+
+class Case {
+ public:
+  Case& batch(int64_t n) { return batch_ = n, *this; }
+  Case& heads(int64_t q_heads, int64_t kv_heads) { return q_heads_ = q_heads, kv_heads_ = kv_heads, *this; }
+  Case& len(int64_t q_len, int64_t kv_len) { return q_len_ = q_len, kv_len_ = kv_len, *this; }
+  Case& dims(int64_t qk_dim, int64_t v_dim = 0) { return qk_dim_ = qk_dim, v_dim_ = v_dim ? v_dim : qk_dim, *this; }
+  Case& types(int32_t q, int32_t kv, int32_t out) { return q_type_ = q, kv_type_ = kv, out_type_ = out, *this; }
+  // a, b, c of R(a, b, c): largest |q|, |k|, |v|.
+  Case& amplitudes(float q, float k, float v) { return amplitudes_ = {q, k, v}, *this; }
+  Case& seed(uint64_t first_stream) { return stream_ = first_stream, *this; }
+  Case& causal(bool on = true) { return causal_ = on, *this; }
+  Case& scale(float value) { return scale_ = value, *this; }
+  Case& q_offset(int64_t value) { return q_offset_ = value, *this; }
+  Case& q_offsets(std::vector<int32_t> values) { return q_offsets_ = std::move(values), *this; }
+  Case& kv_starts(std::vector<int32_t> values) { return kv_starts_ = std::move(values), *this; }
+  Case& q_lengths(std::vector<int32_t> values) { return q_lengths_ = std::move(values), *this; }
+  Case& kv_lengths(std::vector<int32_t> values) { return kv_lengths_ = std::move(values), *this; }
+  Case& layouts(Layout q, Layout k, Layout v, Layout out) { return layouts_ = {q, k, v, out}, *this; }
+  // The plan's capacity, where it is more than this run's sizes.
+  Case& capacity(int64_t batch, int64_t q_len, int64_t kv_len) { return capacity_ = {batch, q_len, kv_len}, *this; }
+  Case& without_lse() { return lse_ = false, *this; }
+  Case& with_state() { return state_ = true, *this; }
+  Case& continue_from(const Result& earlier);
+
+  // Logical inputs, made on first use: sizes come first. Changing an element changes the case.
+  Array& q();
+  Array& k();
+  Array& v();
+
+  // Parts of the case, with the same values; positions stay what they were in the whole.
+  Case batch_part(int64_t b);
+  Case head_part(int64_t kv_head);  // one kv head and its group
+  Case query_part(int64_t begin, int64_t end);
+  Case key_part(int64_t begin, int64_t end);
+
+  // poison: what every byte and every key or query that must not matter is filled with.
+  Prepared prepare(Edge edge = Edge::kEnd, float poison = std::numeric_limits<float>::quiet_NaN());
+  Result run(const How& how);
+
+  // Runs on every target with 1, 2 and 7 threads in four buffer forms (ends at a guard page or starts after one, poisoned
+  // with NaN, inf, 1e38 or 0): all within the reference's bounds, all with the same bits (between targets: those with
+  // FMA), nothing else written. One result a target.
+  std::vector<Result> check();
+
+  // Key j of sequence b has some query that may see it, by length and causal.
+  bool key_is_seen(int64_t b, int64_t j) const;
+
+ private:
+  int64_t q_len_of(int64_t b) const;
+  int64_t kv_len_of(int64_t b) const;
+  int64_t kv_start_of(int64_t b) const;
+  int64_t q_offset_of(int64_t b) const;
+
+  int64_t batch_ = 1, q_heads_ = 2, kv_heads_ = 2, q_len_ = 1, kv_len_ = 1, qk_dim_ = 64, v_dim_ = 64;
+  int32_t q_type_ = LW_TYPE_F32, kv_type_ = LW_TYPE_F32, out_type_ = LW_TYPE_F32;
+  std::array<float, 3> amplitudes_ = {1, 1, 1};
+  uint64_t stream_ = 1;
+  bool causal_ = false, lse_ = true, state_ = false;
+  std::optional<float> scale_;
+  std::optional<int64_t> q_offset_;
+  std::optional<std::array<int64_t, 3>> capacity_;
+  std::vector<int32_t> q_offsets_, kv_starts_, q_lengths_, kv_lengths_;
+  std::array<Layout, 4> layouts_ = {Layout::kBhld, Layout::kBhld, Layout::kBhld, Layout::kBhld};
+  std::optional<Array> q_, k_, v_, state_max_, state_sum_, state_acc_;
+};
+
+}  // namespace lanewise::test
