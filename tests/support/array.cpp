@@ -78,8 +78,8 @@ Array concatenate(int axis, const std::vector<Array>& parts) {
   for (const Array& part : parts) s[x] += part.shape[x];
   Array whole(s);
   int64_t begin = 0;
-  for (Array part : parts) {
-    part.each([&](int64_t a, int64_t b, int64_t c, int64_t d, float& value) {
+  for (const Array& part : parts) {
+    part.each([&](int64_t a, int64_t b, int64_t c, int64_t d, float value) {
       std::array<int64_t, 4> at_index = {a, b, c, d};
       at_index[x] += begin;
       whole.at(at_index[0], at_index[1], at_index[2], at_index[3]) = value;

@@ -30,17 +30,27 @@ struct Array {
   // Calls f(a, b, c, d, value) for every element, in row-major order.
   template <class F>
   void each(F f) {
-    size_t n = 0;
-    for (int64_t a = 0; a < shape[0]; ++a)
-      for (int64_t b = 0; b < shape[1]; ++b)
-        for (int64_t c = 0; c < shape[2]; ++c)
-          for (int64_t d = 0; d < shape[3]; ++d) f(a, b, c, d, values[n++]);
+    each_of(*this, f);
+  }
+  template <class F>
+  void each(F f) const {
+    each_of(*this, f);
   }
 
   void fill(float value) { values.assign(values.size(), value); }
 
   // Elements begin ... end - 1 of one axis.
   Array slice(int axis, int64_t begin, int64_t end) const;
+
+ private:
+  template <class Self, class F>
+  static void each_of(Self& self, F f) {
+    size_t n = 0;
+    for (int64_t a = 0; a < self.shape[0]; ++a)
+      for (int64_t b = 0; b < self.shape[1]; ++b)
+        for (int64_t c = 0; c < self.shape[2]; ++c)
+          for (int64_t d = 0; d < self.shape[3]; ++d) f(a, b, c, d, self.values[n++]);
+  }
 };
 
 // Empty when a and b hold the same bits in the same shape, else the first difference in words.

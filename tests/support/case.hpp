@@ -14,6 +14,7 @@
 #include "array.hpp"
 #include "lanewise/lanewise.h"
 #include "run.hpp"
+#include "src/reference.hpp"
 
 namespace lanewise::test {
 
@@ -77,6 +78,8 @@ class Case {
   bool key_is_seen(int64_t b, int64_t j) const;
 
  private:
+  friend class Expectation;
+
   int64_t q_len_of(int64_t b) const;
   int64_t kv_len_of(int64_t b) const;
   int64_t kv_start_of(int64_t b) const;
@@ -93,6 +96,21 @@ class Case {
   std::vector<int32_t> q_offsets_, kv_starts_, q_lengths_, kv_lengths_;
   std::array<Layout, 4> layouts_ = {Layout::kBhld, Layout::kBhld, Layout::kBhld, Layout::kBhld};
   std::optional<Array> q_, k_, v_, state_max_, state_sum_, state_acc_;
+};
+
+// What the reference says about a case, computed once.
+class Expectation {
+ public:
+  explicit Expectation(Case& c);
+
+  const ReferenceResult& reference_result() const { return reference_; }
+  // Empty when `result` succeeded and agrees within the bounds, else what is off.
+  std::string difference(const Result& result) const;
+
+ private:
+  lw_problem problem_;
+  ReferenceResult reference_;
+  std::vector<int32_t> q_lengths_;
 };
 
 }  // namespace lanewise::test
