@@ -1,0 +1,331 @@
+// `lanewise attend`: attention from files to files, with a check against the float64 reference or against expected
+// values.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <cmath>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "check.hpp"
+#include "command.hpp"
+#include "flags.hpp"
+#include "io/npy.hpp"
+#include "io/safetensors.hpp"
+#include "run_case.hpp"
+
+namespace lanewise::tools {
+namespace {
+
+struct AttendFlags : Flags {
+  std::string output;
+  std::string verify;      // a tensor of the input, or an npy file
+  std::string verify_lse;  // the same for lse
+  std::optional<double> tolerance, lse_tolerance;
+  bool check = false;
+  bool no_lse = false;
+  bool state_out = false;
+  bool quiet = false;
+  int64_t repeat = 1;
+};
+
+class Attend {
+ public:
+  explicit Attend(const AttendFlags& flags) : flags_(flags), options_(run_options(flags)) {}
+
+  int execute() {
+    check_flags();
+    case_ = make_case(load_tensors(flags_, flags_.verify, Load::everything), flags_);
+    load_expectations();
+    options_.repeat = flags_.repeat;
+    options_.lse = !flags_.no_lse;
+    options_.state = flags_.state_out;
+    options_.should_stop = interrupted();
+    catch_interrupts();
+    if (!run()) return stopped();
+    print_run();
+    if (needs_reference() && !compute_reference()) return stopped();
+    const bool good = report_check() & report_expected();  // both are reported
+    write();
+    return good ? kSuccess : kCheckFailed;
+  }
+
+ private:
+  void check_flags() const {
+    const bool compares = flags_.check || !flags_.verify.empty() || !flags_.verify_lse.empty();
+    if (flags_.output.empty() && !compares) {
+      throw Error("nothing to do with the result: -o FILE writes it, --check and --verify-against compare it");
+    }
+    const bool npy = ends_with(flags_.output, ".npy");
+    if (!flags_.output.empty() && !npy && !ends_with(flags_.output, ".safetensors")) {
+      throw Error("-o " + io::quote(flags_.output) + ": the name must end in .safetensors or .npy (out alone)");
+    }
+    if (npy && flags_.state_out) throw Error("--state-out needs an output that ends in .safetensors");
+    if (flags_.state_out && flags_.output.empty()) throw Error("--state-out needs -o FILE.safetensors");
+    if (flags_.tolerance && flags_.verify.empty()) throw Error("--tolerance goes with --verify-against");
+    if (flags_.lse_tolerance && flags_.verify.empty() && flags_.verify_lse.empty()) {
+      throw Error("--lse-tolerance goes with --verify-against or --verify-lse");
+    }
+    if (flags_.no_lse && (!flags_.verify_lse.empty() || flags_.lse_tolerance))
+      throw Error("--no-lse leaves no lse to compare");
+    for (const auto& tolerance : {flags_.tolerance, flags_.lse_tolerance}) {
+      if (tolerance && !(*tolerance >= 0 && std::isfinite(*tolerance)))
+        throw Error("a tolerance is a finite number, 0 or more");
+    }
+    if (flags_.repeat < 1 || flags_.repeat > 1000000) throw Error("--repeat: 1 ... 1000000 is allowed");
+    if (flags_.column_sums) throw Error("--column-sums is not in this version yet");
+  }
+
+  void load_expectations() {
+    if (!flags_.verify.empty()) expected_out_ = load_expected(flags_, flags_.verify);
+    if (!flags_.verify_lse.empty()) {
+      expected_lse_ = load_expected(flags_, flags_.verify_lse);
+    } else if (!flags_.verify.empty() && !ends_with(flags_.verify, ".npy") && !flags_.no_lse &&
+               has_tensor(flags_, "lse")) {
+      expected_lse_ = load_expected(flags_, "lse");
+    }
+    // Before the work, not after it.
+    const auto fits = [](const char* what, const io::Tensor& expected, const std::vector<int64_t>& shape) {
+      if (io::is_float(expected.type) && expected.shape == shape) return;
+      throw Error("expected tensor " + io::quote(expected.name) + " is " + io::type_name(expected.type) + " " +
+                  io::shape_text(expected.shape) + "; " + what + " is " + io::shape_text(shape) + " of a float type");
+    };
+    if (expected_out_) fits("out", *expected_out_, case_.out_shape);
+    if (expected_lse_) fits("lse", *expected_lse_, case_.lse_shape);
+  }
+
+  // The library reports no progress, so long runs show their time.
+  bool run() {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    std::thread clock([&] {
+      ProgressLine line(flags_.quiet);
+      std::unique_lock<std::mutex> lock(mutex);
+      for (int seconds = 1; !changed.wait_for(lock, std::chrono::seconds(1), [&] { return done; }); ++seconds) {
+        line.show(format("computing: %d s", seconds));
+      }
+    });
+    const auto finish = [&] {
+      {
+        const std::lock_guard<std::mutex> lock(mutex);
+        done = true;
+      }
+      changed.notify_one();
+      clock.join();
+    };
+    try {
+      result_ = run_case(case_, options_);
+    } catch (...) {
+      finish();
+      throw;
+    }
+    finish();
+    return !result_.stopped;
+  }
+
+  bool needs_reference() const {
+    return flags_.check || (expected_out_ && !flags_.tolerance) || (expected_lse_ && !flags_.lse_tolerance);
+  }
+
+  bool compute_reference() {
+    ProgressLine line(flags_.quiet);
+    const auto start = std::chrono::steady_clock::now();
+    const int32_t threads = flags_.threads > 0 ? flags_.threads : default_threads();
+    return reference_of(
+        case_, threads,
+        [&](int64_t done, int64_t of) {
+          if (std::chrono::steady_clock::now() - start > std::chrono::seconds(1)) {
+            line.show(format("float64 reference: head %lld of %lld", static_cast<long long>(done),
+                             static_cast<long long>(of)));
+          }
+          return *interrupted() == 0;
+        },
+        reference_);
+  }
+
+  int stopped() const {
+    std::fputs("lanewise attend: stopped; nothing was written\n", stderr);
+    return kStopped;
+  }
+
+  void line(const char* label, const std::string& text) const {
+    if (!flags_.quiet) std::printf("%-8s %s\n", label, text.c_str());
+  }
+
+  void print_run() const {
+    const lw_problem& p = case_.problem;
+    const auto number = [](int64_t value) { return std::to_string(value); };
+    line("problem", "batch " + number(p.batch) + ", " + number(p.q_heads) + " query heads on " + number(p.kv_heads) +
+                        " kv heads, " + number(p.q_len) + " queries, " + number(p.kv_len) + " keys, dims " +
+                        number(p.qk_dim) + " and " + number(p.v_dim));
+    line("types", std::string("q ") + io::type_name(case_.q.type()) + ", k " + io::type_name(case_.k.type()) + ", v " +
+                      io::type_name(case_.v.type()) + ", out " + io::type_name(case_.out_type) + ", arithmetic " +
+                      result_.explanation.arithmetic);
+    line("rules", rules_text());
+    line("target", std::string(result_.explanation.target) + ", " + result_.explanation.kernel + ", " +
+                       number(result_.threads) + (result_.threads == 1 ? " thread" : " threads") +
+                       " at most, workspace " + bytes_text(static_cast<double>(result_.explanation.workspace)));
+    const double flops = 2 * visible_scores(case_) * static_cast<double>(p.qk_dim + p.v_dim);
+    line("time", seconds_text(result_.seconds) + (flags_.repeat > 1 ? " (best of " + number(flags_.repeat) + ")" : "") +
+                     ", " + format("%.2f GFLOP/s", result_.seconds > 0 ? flops / result_.seconds * 1e-9 : 0.0));
+    print_corner();
+  }
+
+  std::string rules_text() const {
+    const lw_problem& p = case_.problem;
+    const float scale = p.has_scale != 0 ? p.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(p.qk_dim)));
+    std::string text = format("scale %.9g", static_cast<double>(scale));
+    if (p.causal != 0) text += ", causal";
+    if (p.has_q_offset != 0) text += format(", q_offset %lld", static_cast<long long>(p.q_offset));
+    if (p.window_left >= 0 || p.window_right >= 0) {
+      text +=
+          format(", window %lld, %lld", static_cast<long long>(p.window_left), static_cast<long long>(p.window_right));
+    }
+    if (p.prefix_len > 0) text += format(", prefix %lld", static_cast<long long>(p.prefix_len));
+    if (p.softcap != 0) text += format(", softcap %.9g", static_cast<double>(p.softcap));
+    for (const Placed* tensor : {&case_.mask, &case_.bias}) {
+      if (tensor->given()) text += ", " + tensor->name();
+    }
+    for (const auto& [name, tensor] : case_.arrays) text += ", " + name;
+    if (case_.state_acc.given()) text += ", continued from a state";
+    return text;
+  }
+
+  // The first rows and columns of the first head.
+  void print_corner() const {
+    if (flags_.quiet) return;
+    const io::Tensor out = tensor_of(result_.out, case_);
+    line("out", io::shape_text(out.shape) + (out.count() == 0 ? ": empty" : ", its first head begins"));
+    if (out.count() == 0) return;
+    const int64_t rows = std::min<int64_t>(3, axis_size(out.shape, case_.axes, 2));
+    const int64_t columns = std::min<int64_t>(6, case_.problem.v_dim);
+    const std::array<int64_t, 4> stride = Placed(tensor_of(result_.out, case_), 0).strides(case_.axes);
+    for (int64_t i = 0; i < rows; ++i) {
+      std::string text;
+      for (int64_t x = 0; x < columns; ++x) text += format("%13.6g", io::element(out, i * stride[2] + x));
+      std::printf("       %s%s\n", text.c_str(), columns < case_.problem.v_dim ? "  ..." : "");
+    }
+    if (rows < axis_size(out.shape, case_.axes, 2)) std::printf("                 ...\n");
+  }
+
+  // One line: what was compared, the largest error, what is allowed. Failures are printed even when quiet.
+  bool report(const char* label, const std::string& what, const Comparison& comparison, bool share) const {
+    std::string text = what + ": largest error " + format("%.3g", comparison.largest_error);
+    if (!comparison.largest_at.empty()) text += " at " + comparison.largest_at;
+    text += share ? format("; uses at most %.2g %% of the bound (%.3g there)", 100 * comparison.largest_share,
+                           comparison.allowed_there)
+                  : format("; tolerance %.3g", comparison.allowed_there);
+    if (!comparison.passes()) {
+      text += format("; FAILS: %lld of %lld values are over", static_cast<long long>(comparison.over),
+                     static_cast<long long>(comparison.compared));
+      std::fflush(stdout);
+      std::fprintf(stderr, "%-8s %s\n", label, text.c_str());
+    } else {
+      line(label, text);
+    }
+    return comparison.passes();
+  }
+
+  bool report_check() const {
+    if (!flags_.check) return true;
+    const RowCounts counts = count_rows(case_, reference_);
+    std::string rows = std::to_string(counts.rows) + " rows against the float64 reference";
+    if (counts.without_keys > 0) rows += ", " + std::to_string(counts.without_keys) + " without a visible key";
+    if (counts.undefined > 0) rows += ", " + std::to_string(counts.undefined) + " NaN";
+    line("check", rows);
+    bool good = report("", "out", compare_out(case_, result_, reference_), true);
+    if (result_.lse.given()) good &= report("", "lse", compare_lse(case_, result_, reference_), true);
+    return good;
+  }
+
+  bool report_expected() const {
+    bool good = true;
+    const auto verify = [&](bool lse, const std::optional<io::Tensor>& expected,
+                            const std::optional<double>& tolerance) {
+      if (!expected) return;
+      Comparison comparison =
+          compare_expected(case_, result_, lse, *expected, tolerance ? *tolerance : -1, &reference_);
+      if (tolerance) comparison.allowed_there = *tolerance;
+      good &= report("verify", std::string(lse ? "lse" : "out") + " against " + io::quote(expected->name), comparison,
+                     !tolerance);
+    };
+    verify(false, expected_out_, flags_.tolerance);
+    verify(true, expected_lse_, flags_.lse_tolerance);
+    return good;
+  }
+
+  void write() const {
+    if (flags_.output.empty()) return;
+    std::vector<io::Tensor> tensors;
+    std::string names;
+    for (const Placed* output :
+         {&result_.out, &result_.lse, &result_.state_max, &result_.state_sum, &result_.state_acc}) {
+      if (!output->given()) continue;
+      tensors.push_back(tensor_of(*output, case_));
+      names += (names.empty() ? "" : ", ") + output->name();
+    }
+    if (ends_with(flags_.output, ".npy")) {
+      io::write_npy(flags_.output, tensors[0]);
+      names = "out";
+    } else {
+      std::vector<const io::Tensor*> pointers;
+      for (const io::Tensor& tensor : tensors) pointers.push_back(&tensor);
+      io::write_safetensors(flags_.output, pointers);
+    }
+    line("wrote", flags_.output + ": " + names);
+  }
+
+  const AttendFlags& flags_;
+  RunOptions options_;
+  ProblemCase case_;
+  std::optional<io::Tensor> expected_out_, expected_lse_;
+  RunResult result_;
+  ReferenceResult reference_;
+};
+
+}  // namespace
+
+void add_attend(CLI::App& app, Action& chosen) {
+  CLI::App* command = app.add_subcommand("attend", "Attention from files to files, with checks");
+  const auto flags = std::make_shared<AttendFlags>();
+  add_problem_flags(*command, *flags);
+  const std::string output = "Output";
+  command->add_option("-o,--output", flags->output, "where out and lse go (.npy: out alone)")
+      ->option_text("OUT.safetensors|.npy")
+      ->group(output);
+  command->add_flag("--no-lse", flags->no_lse, "do not compute lse")->group(output);
+  command->add_flag("--state-out", flags->state_out, "also write state_max, state_sum, state_acc")->group(output);
+  command->add_flag("--quiet", flags->quiet, "print nothing but failures")->group(output);
+  command->add_option("--repeat", flags->repeat, "run N times and print the best time")
+      ->option_text("N")
+      ->group(output);
+  const std::string checks = "Checks (exit code 1 if one fails)";
+  command->add_flag("--check", flags->check, "compare with the float64 reference, within the bound of docs/NUMERICS.md")
+      ->group(checks);
+  command
+      ->add_option("--verify-against", flags->verify,
+                   "compare with a tensor of IN or an npy file (and lse with IN's lse)")
+      ->option_text("NAME|FILE.npy")
+      ->group(checks);
+  command->add_option("--tolerance", flags->tolerance, "largest error of out allowed there (default: the bound)")
+      ->option_text("T")
+      ->group(checks);
+  command->add_option("--verify-lse", flags->verify_lse, "compare lse with this tensor or npy file")
+      ->option_text("NAME|FILE.npy")
+      ->group(checks);
+  command
+      ->add_option("--lse-tolerance", flags->lse_tolerance, "largest error of lse allowed there (default: the bound)")
+      ->option_text("T")
+      ->group(checks);
+  command->footer(
+      "Expected results in IN (out, lse) are never inputs. Examples:\n"
+      "  lanewise attend layer.safetensors --causal -o result.safetensors --check\n"
+      "  lanewise attend --q q.npy --k k.npy --v v.npy -o out.npy\n"
+      "  lanewise attend layer.safetensors --verify-against out --tolerance 1e-6");
+  command->callback([flags, &chosen] { chosen = [flags] { return Attend(*flags).execute(); }; });
+}
+
+}  // namespace lanewise::tools

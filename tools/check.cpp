@@ -1,0 +1,236 @@
+#include "check.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+namespace lanewise::tools {
+namespace {
+
+int64_t bytes_of(int32_t type) { return type == LW_TYPE_F32 ? 4 : type == LW_TYPE_BF16 || type == LW_TYPE_F16 ? 2 : 1; }
+
+void advance(lw_const_tensor& tensor, int64_t heads) {
+  if (tensor.data == nullptr) return;
+  tensor.data = static_cast<const uint8_t*>(tensor.data) + heads * tensor.stride[1] * bytes_of(tensor.type);
+}
+
+// Query head h alone, as a problem of one head.
+ReferenceResult head_reference(const ProblemCase& c, int64_t h) {
+  lw_problem problem = c.problem;
+  lw_inputs in = c.inputs;
+  const int64_t kv_head = h / (problem.q_heads / problem.kv_heads);
+  problem.q_heads = problem.kv_heads = 1;
+  for (lw_const_tensor* tensor : {&in.q, &in.mask, &in.bias, &in.state_max, &in.state_sum, &in.state_acc})
+    advance(*tensor, h);
+  for (lw_const_tensor* tensor : {&in.k, &in.v}) advance(*tensor, kv_head);
+  if (in.alibi_slopes != nullptr) in.alibi_slopes += h;
+  if (in.sinks != nullptr) in.sinks += h;
+  return reference(problem, in);
+}
+
+// Row numbers as in ReferenceResult.
+size_t reference_row(const ProblemCase& c, int64_t b, int64_t h, int64_t i) {
+  const lw_problem& p = c.problem;
+  if (p.q_layout == LW_LAYOUT_RAGGED) return static_cast<size_t>((c.inputs.cu_seqlens_q[b] + i) * p.q_heads + h);
+  return static_cast<size_t>((b * p.q_heads + h) * p.q_len + i);
+}
+
+void insert_head(const ProblemCase& c, int64_t h, const ReferenceResult& head, ReferenceResult& all) {
+  const int64_t rows = static_cast<int64_t>(head.lse.size());
+  const int64_t dim = c.problem.v_dim;
+  const bool ragged = c.problem.q_layout == LW_LAYOUT_RAGGED;
+  all.softcapped = head.softcapped;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t q_len = ragged ? 1 : c.problem.q_len;
+    const size_t to = static_cast<size_t>((r / q_len * c.problem.q_heads + h) * q_len + r % q_len);
+    const size_t from = static_cast<size_t>(r);
+    all.lse[to] = head.lse[from];
+    all.score_magnitude[to] = head.score_magnitude[from];
+    all.value_magnitude[to] = head.value_magnitude[from];
+    all.blocks[to] = head.blocks[from];
+    std::copy_n(head.out.begin() + r * dim, dim, all.out.begin() + static_cast<int64_t>(to) * dim);
+  }
+}
+
+template <class Visit>
+void for_each_row(const ProblemCase& c, const Visit& visit) {
+  for (int64_t b = 0; b < c.problem.batch; ++b) {
+    const int64_t q_len = sequence_sizes(c, b).q_len;
+    for (int64_t h = 0; h < c.problem.q_heads; ++h) {
+      for (int64_t i = 0; i < q_len; ++i) visit(b, h, i, reference_row(c, b, h, i));
+    }
+  }
+}
+
+// native_bf16 rounds probs to bf16: 2^-8 more in the bracket of the bound.
+double extra_share(const RunResult& run) {
+  const char* arithmetic = run.explanation.arithmetic;
+  return arithmetic != nullptr && std::string(arithmetic) == "native_bf16" ? 0x1p-8 : 0;
+}
+
+double allowed_out(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference, size_t row,
+                   double value) {
+  return out_bound(c.problem, reference, row) + extra_share(run) * reference.value_magnitude[row] +
+         rounding_bound(c.problem.out_type, value);
+}
+
+double allowed_lse(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference, size_t row) {
+  return lse_bound(c.problem, reference, row) + extra_share(run);
+}
+
+// Values of out or lse by [b, h, i] and dim, whatever the storage.
+class Reader {
+ public:
+  Reader(const io::Tensor& tensor, const ProblemCase& c) : tensor_(tensor) {
+    const bool has_dim = tensor.shape.size() == c.out_shape.size();
+    // Only strides are taken from it.
+    const Placed shape(io::make_tensor("", io::Type::u8, tensor.shape), 0);
+    index_ = {shape.strides(has_dim ? c.axes : Axes{c.axes[0], c.axes[1], c.axes[2], -1}), c.inputs.cu_seqlens_q};
+  }
+  double operator()(int64_t b, int64_t h, int64_t i, int64_t x) const {
+    return io::element(tensor_, index_(b, h, i) + x);
+  }
+
+ private:
+  const io::Tensor& tensor_;
+  RowIndex index_;
+};
+
+std::string position_text(int64_t b, int64_t h, int64_t i, int64_t x) {
+  return x < 0 ? io::shape_text({b, h, i}) : io::shape_text({b, h, i, x});
+}
+
+// Runs through out (or lse): expected(b, h, i, x, row) and allowed(row, expected value).
+template <class Expected, class Allowed>
+Comparison compare(const ProblemCase& c, const Placed& output, bool lse, const Expected& expected,
+                   const Allowed& allowed) {
+  Comparison result;
+  const io::Tensor tensor = output.without_padding();
+  const Reader value(tensor, c);
+  const int64_t columns = lse ? 1 : c.problem.v_dim;
+  for_each_row(c, [&](int64_t b, int64_t h, int64_t i, size_t row) {
+    for (int64_t x = 0; x < columns; ++x) {
+      const double wanted = expected(b, h, i, x, row);
+      result.add(value(b, h, i, x), wanted, allowed(row, wanted), [&] { return position_text(b, h, i, lse ? -1 : x); });
+    }
+  });
+  return result;
+}
+
+}  // namespace
+
+bool reference_of(const ProblemCase& c, int32_t threads, const Progress& progress, ReferenceResult& result) {
+  const lw_problem& p = c.problem;
+  const int64_t rows = p.q_heads * (p.q_layout == LW_LAYOUT_RAGGED ? p.total_q : p.batch * p.q_len);
+  result.out.assign(static_cast<size_t>(rows * p.v_dim), 0.0);
+  for (std::vector<double>* values : {&result.lse, &result.score_magnitude, &result.value_magnitude}) {
+    values->assign(static_cast<size_t>(rows), 0.0);
+  }
+  result.blocks.assign(static_cast<size_t>(rows), 0);
+  std::mutex mutex;
+  std::exception_ptr failure;
+  int64_t next = 0, done = 0;
+  bool stopped = false;
+  const auto work = [&] {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (next < p.q_heads && !failure && !stopped) {
+      const int64_t h = next++;
+      lock.unlock();
+      ReferenceResult head;
+      std::exception_ptr thrown;
+      try {
+        head = head_reference(c, h);
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      lock.lock();
+      if (thrown) {
+        failure = thrown;
+        return;
+      }
+      insert_head(c, h, head, result);
+      stopped = !progress(++done, p.q_heads);
+    }
+  };
+  std::vector<std::thread> pool;
+  try {
+    for (int64_t t = 1; t < std::min<int64_t>(threads, p.q_heads); ++t) pool.emplace_back(work);
+  } catch (const std::exception&) {  // fewer threads, then
+  }
+  work();
+  for (std::thread& thread : pool) thread.join();
+  if (failure) std::rethrow_exception(failure);
+  return !stopped;
+}
+
+void Comparison::add(double value, double expected, double allowed, const std::function<std::string()>& where) {
+  ++compared;
+  double error = std::fabs(value - expected);
+  if (value == expected || (std::isnan(value) && std::isnan(expected))) error = 0;
+  if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
+  // An infinite error (NaN or inf on one side alone) is never within an allowance, which may be infinite itself.
+  const bool fails = !(error <= allowed) || std::isinf(error);
+  over += fails;
+  if (error > largest_error) {
+    largest_error = error;
+    largest_at = where();
+  }
+  const double share = error == 0 ? 0 : allowed > 0 ? error / allowed : std::numeric_limits<double>::infinity();
+  if (share > largest_share || std::isnan(share)) {
+    largest_share = share;
+    allowed_there = allowed;
+  }
+}
+
+RowCounts count_rows(const ProblemCase& c, const ReferenceResult& reference) {
+  RowCounts counts;
+  for_each_row(c, [&](int64_t, int64_t, int64_t, size_t row) {
+    ++counts.rows;
+    counts.without_keys += reference.blocks[row] == 0;
+    counts.undefined += std::isnan(reference.lse[row]);
+  });
+  return counts;
+}
+
+Comparison compare_out(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference) {
+  const size_t dim = static_cast<size_t>(c.problem.v_dim);
+  return compare(
+      c, run.out, false,
+      [&](int64_t, int64_t, int64_t, int64_t x, size_t row) {
+        return reference.out[row * dim + static_cast<size_t>(x)];
+      },
+      [&](size_t row, double value) { return allowed_out(c, run, reference, row, value); });
+}
+
+Comparison compare_lse(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference) {
+  return compare(
+      c, run.lse, true, [&](int64_t, int64_t, int64_t, int64_t, size_t row) { return reference.lse[row]; },
+      [&](size_t row, double) { return allowed_lse(c, run, reference, row); });
+}
+
+Comparison compare_expected(const ProblemCase& c, const RunResult& run, bool lse, const io::Tensor& expected,
+                            double tolerance, const ReferenceResult* reference) {
+  const std::vector<int64_t>& shape = lse ? c.lse_shape : c.out_shape;
+  if (expected.shape != shape) {
+    throw Error("expected tensor " + io::quote(expected.name) + " has shape " + io::shape_text(expected.shape) + "; " +
+                (lse ? "lse" : "out") + " has " + io::shape_text(shape));
+  }
+  if (!io::is_float(expected.type)) {
+    throw Error("expected tensor " + io::quote(expected.name) + " has type " + io::type_name(expected.type) +
+                "; F64, F32, BF16 and F16 are allowed");
+  }
+  const Reader value(expected, c);
+  return compare(
+      c, lse ? run.lse : run.out, lse,
+      [&](int64_t b, int64_t h, int64_t i, int64_t x, size_t) { return value(b, h, i, x); },
+      [&](size_t row, double wanted) {
+        if (tolerance >= 0) return tolerance;
+        return lse ? allowed_lse(c, run, *reference, row) : allowed_out(c, run, *reference, row, wanted);
+      });
+}
+
+}  // namespace lanewise::tools

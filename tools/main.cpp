@@ -1,0 +1,72 @@
+// The `lanewise` command: reads the command line, runs one subcommand, turns errors into one line on stderr and an exit
+// code.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <new>
+#include <string>
+
+#include "command.hpp"
+#include "io/tensor.hpp"
+#include "lanewise/lanewise.h"
+
+namespace {
+
+using lanewise::tools::Action;
+
+int report(const std::string& command, std::string text, int code) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  std::fflush(stdout);
+  std::fprintf(stderr, "%s: %s\n", command.c_str(), text.c_str());
+  return code;
+}
+
+// "lanewise attend" where a subcommand was recognised.
+std::string name_of(const CLI::App& app) {
+  const auto used = app.get_subcommands();
+  return used.empty() ? "lanewise" : "lanewise " + used.front()->get_name();
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Scaled dot-product attention on CPUs: out = softmax(scale q k^T + rules) v", "lanewise");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::to_string(LW_VERSION_MAJOR) + "." + std::to_string(LW_VERSION_MINOR) + "." +
+                                        std::to_string(LW_VERSION_PATCH));
+  app.footer("lanewise SUBCOMMAND --help tells more. Exit codes: 0 good, 1 a check failed, 2 wrong input.");
+  Action action;
+  lanewise::tools::add_attend(app, action);
+  lanewise::tools::add_explain(app, action);
+  lanewise::tools::add_info(app, action);
+  lanewise::tools::add_selftest(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help and --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    return report(name_of(app), std::string(error.what()) + " (--help lists what is allowed)",
+                  lanewise::tools::kWrongInput);
+  }
+  try {
+    const int code = action();
+    if (std::fflush(stdout) != 0)
+      return report(name_of(app), "standard output cannot be written", lanewise::tools::kWrongInput);
+    return code;
+  } catch (const lanewise::io::Error& error) {
+    return report(name_of(app), error.what(), lanewise::tools::kWrongInput);
+  } catch (const std::bad_alloc&) {
+    return report(name_of(app), "out of memory", lanewise::tools::kWrongInput);
+  } catch (const std::exception& error) {
+    return report(name_of(app), std::string("internal error: ") + error.what(), lanewise::tools::kCheckFailed);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {  // no memory for the command line itself
+    return report("lanewise", error.what(), lanewise::tools::kWrongInput);
+  }
+}

@@ -1,0 +1,199 @@
+#include "run_case.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace lanewise::tools {
+namespace {
+
+// Calls work(i) for i in 0 ... n - 1 on n threads, the caller's among them; where a thread cannot be made, on the
+// caller's.
+template <class Work>
+void on_threads(int64_t n, const Work& work) {
+  std::vector<std::thread> threads;
+  int64_t i = 1;
+  try {
+    threads.reserve(static_cast<size_t>(n));
+    for (; i < n; ++i) threads.emplace_back(work, i);
+  } catch (const std::exception&) {
+  }
+  work(int64_t{0});
+  for (; i < n; ++i) work(i);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// A simple pool for LW_EXECUTOR_CALLBACK: as many threads as asked for take indices from a counter.
+void parallel_for(void* context, int64_t n, lw_share share, void* argument) {
+  const int64_t threads = std::min<int64_t>(n, *static_cast<const int32_t*>(context));
+  std::atomic<int64_t> next{0};
+  on_threads(threads, [&](int64_t) {
+    for (int64_t i = next++; i < n; i = next++) share(argument, i);
+  });
+}
+
+class Runner {
+ public:
+  Runner(const ProblemCase& c, const RunOptions& options, RunResult& result)
+      : case_(c), options_(options), result_(result), plan_(make_plan(c.problem, options.target)) {
+    threads_ = options.executor == "caller" ? 1 : options.threads > 0 ? options.threads : default_threads();
+    const int64_t size = plan_.workspace_size(threads_);
+    workspace_ = io::Buffer(static_cast<size_t>(std::max<int64_t>(size, 0)));
+    result_.threads = threads_;
+    result_.explanation = plan_.explain(threads_);
+  }
+
+  // Seconds, or negative when stopped.
+  double run(const lanewise::Outputs& outputs) {
+    const auto start = std::chrono::steady_clock::now();
+    const lanewise::Status status = options_.executor == "parts" ? run_parts(outputs) : run_whole(outputs);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    if (status.code() == LW_STOPPED) return -1;
+    require(status);
+    return taken.count();
+  }
+
+ private:
+  lanewise::Status run_whole(const lanewise::Outputs& outputs) {
+    lanewise::Executor executor = options_.executor == "caller" ? lanewise::Executor::caller()
+                                  : options_.executor == "callback"
+                                      ? lanewise::Executor::callback(&threads_, parallel_for, threads_)
+                                      : lanewise::Executor::openmp(options_.threads);
+    executor.should_stop = options_.should_stop;
+    return plan_.run(case_.inputs, outputs, workspace_.data(), static_cast<int64_t>(workspace_.size()), executor);
+  }
+
+  // As an engine's own thread team would: everyone does a part, then waits.
+  lanewise::Status run_parts(const lanewise::Outputs& outputs) {
+    std::vector<lanewise::Status> statuses(static_cast<size_t>(threads_));
+    for (int32_t phase = 0; phase < plan_.phases(); ++phase) {
+      on_threads(threads_, [&](int64_t ith) {
+        statuses[static_cast<size_t>(ith)] =
+            plan_.run_part(case_.inputs, outputs, workspace_.data(), static_cast<int64_t>(workspace_.size()), phase,
+                           static_cast<int32_t>(ith), threads_);
+      });
+      for (const lanewise::Status& status : statuses) {
+        if (!status) return status;
+      }
+    }
+    return {};
+  }
+
+  const ProblemCase& case_;
+  const RunOptions& options_;
+  RunResult& result_;
+  lanewise::Plan plan_;
+  int32_t threads_ = 1;
+  io::Buffer workspace_;
+};
+
+}  // namespace
+
+RunOptions run_options(const Flags& flags) {
+  RunOptions options;
+  options.executor = flags.executor;
+  options.target = flags.target;
+  options.threads = flags.threads;
+  options.pad = flags.pad;
+  for (const char* name : {"openmp", "caller", "callback", "parts"}) {
+    if (flags.executor != name) continue;
+    if (flags.threads < 0 || flags.threads > 4096) {
+      throw Error("--threads " + std::to_string(flags.threads) + ": 0 (OpenMP's default) ... 4096 is allowed");
+    }
+    return options;
+  }
+  throw Error("--executor " + io::quote(flags.executor) + ": openmp, caller, callback and parts are allowed");
+}
+
+void require(const lanewise::Status& status) {
+  if (!status) throw Error(status.message());
+}
+
+lanewise::Plan make_plan(const lanewise::Problem& problem, const std::string& target) {
+  lanewise::Options options;
+  if (!target.empty()) options.target = target.c_str();
+  lanewise::Plan plan;
+  require(lanewise::Plan::make(problem, options, plan));
+  return plan;
+}
+
+int32_t default_threads() {
+  if (const char* text = std::getenv("OMP_NUM_THREADS"); text != nullptr) {
+    const long value = std::strtol(text, nullptr, 10);
+    if (value > 0) return static_cast<int32_t>(std::min(value, 4096L));
+  }
+#ifdef __linux__
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1, static_cast<int32_t>(std::thread::hardware_concurrency()));
+}
+
+RunResult run_case(const ProblemCase& c, const RunOptions& options) {
+  RunResult result;
+  Runner runner(c, options, result);
+  const Axes no_dim = {c.axes[0], c.axes[1], c.axes[2], -1};
+  lanewise::Outputs outputs;
+  result.out = Placed::poisoned("out", c.out_type, c.out_shape, options.pad);
+  outputs.out = result.out.output(c.axes);
+  if (options.lse) {
+    result.lse = Placed::poisoned("lse", io::Type::f32, c.lse_shape, options.pad);
+    outputs.lse = result.lse.output(no_dim);
+  }
+  if (options.state) {
+    result.state_max = Placed::poisoned("state_max", io::Type::f32, c.lse_shape, options.pad);
+    result.state_sum = Placed::poisoned("state_sum", io::Type::f32, c.lse_shape, options.pad);
+    result.state_acc = Placed::poisoned("state_acc", io::Type::f32, c.out_shape, options.pad);
+    outputs.state_max = result.state_max.output(no_dim);
+    outputs.state_sum = result.state_sum.output(no_dim);
+    outputs.state_acc = result.state_acc.output(c.axes);
+  }
+  for (int64_t i = 0; i < options.repeat; ++i) {
+    const double seconds = runner.run(outputs);
+    if (seconds < 0) {
+      result.stopped = true;
+      return result;
+    }
+    result.seconds = i == 0 ? seconds : std::min(result.seconds, seconds);
+  }
+  for (const Placed* output : {&result.out, &result.lse, &result.state_max, &result.state_sum, &result.state_acc}) {
+    if (output->given() && !output->padding_intact()) {
+      throw std::logic_error("the library wrote into the padding of " + output->name());
+    }
+  }
+  return result;
+}
+
+io::Tensor tensor_of(const Placed& output, const ProblemCase& c) {
+  io::Tensor tensor = output.without_padding();
+  const lw_problem& p = c.problem;
+  const bool has_dim = tensor.shape.size() == c.out_shape.size();
+  const Placed dense(io::make_tensor(tensor.name, tensor.type, tensor.shape), 0);
+  const RowIndex index = {dense.strides(has_dim ? c.axes : Axes{c.axes[0], c.axes[1], c.axes[2], -1}), nullptr};
+  const size_t row = (has_dim ? static_cast<size_t>(p.v_dim) : 1) * io::type_size(tensor.type);
+  const auto clear = [&](int64_t b, int64_t from, int64_t to) {
+    for (int64_t h = 0; h < p.q_heads; ++h) {
+      for (int64_t i = from; i < to; ++i) {
+        std::memset(tensor.bytes.data() + static_cast<size_t>(index(b, h, i)) * io::type_size(tensor.type), 0, row);
+      }
+    }
+  };
+  if (p.q_layout == LW_LAYOUT_RAGGED) {
+    clear(0, c.inputs.cu_seqlens_q[p.batch], p.total_q);
+    if (p.batch > 0) clear(0, 0, c.inputs.cu_seqlens_q[0]);
+  }
+  for (int64_t b = 0; b < p.batch && c.inputs.q_lengths != nullptr; ++b) {
+    const int64_t first = c.inputs.cu_seqlens_q != nullptr ? c.inputs.cu_seqlens_q[b] : 0;
+    const int64_t end = c.inputs.cu_seqlens_q != nullptr ? c.inputs.cu_seqlens_q[b + 1] : p.q_len;
+    clear(c.inputs.cu_seqlens_q != nullptr ? 0 : b, first + c.inputs.q_lengths[b], end);
+  }
+  return tensor;
+}
+
+}  // namespace lanewise::tools
