@@ -1,0 +1,12 @@
+// The speeds the project promises for float32, measured and printed as a table.
+#pragma once
+
+#include <string>
+
+namespace lanewise::bench {
+
+// Prints line, value, limit, share, asked, held for every promise whose line contains `text`. Each number is the median
+// of three runs of best-of-20. The exit code is 0 whatever was held (speed is no test), 1 if a case could not run.
+int print_acceptance(const std::string& text);
+
+}  // namespace lanewise::bench

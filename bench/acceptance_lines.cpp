@@ -1,0 +1,128 @@
+#include "acceptance_lines.hpp"
+
+#include "src/targets.hpp"
+#include "standard_cases.hpp"
+
+namespace lanewise::bench {
+namespace {
+
+class GroupBuilder {
+ public:
+  size_t add(const AttentionCase& c) {
+    group_.cases.push_back(c);
+    return group_.cases.size() - 1;
+  }
+  void share(size_t a, double asked, const std::string& text) {
+    group_.promises.push_back({text, Measure::kShareOfPeak, asked, a});
+  }
+  void ratio(Measure measure, size_t a, size_t b, double asked, const std::string& text) {
+    group_.promises.push_back({text, measure, asked, a, b});
+  }
+  void time(Measure measure, size_t a, double asked, const std::string& text) {
+    group_.promises.push_back({text, measure, asked, a});
+  }
+  PromiseGroup take() { return std::move(group_); }
+
+ private:
+  PromiseGroup group_;
+};
+
+std::string dim_text(int64_t dim) { return "d=" + std::to_string(dim); }
+
+// One head of 4096 queries and keys.
+PromiseGroup long_rows(int64_t dim, double asked, bool with_variants) {
+  GroupBuilder group;
+  AttentionCase c = basic_case(4096, dim, 1);
+  const size_t full = group.add(c);
+  group.share(full, asked, "full " + dim_text(dim) + ", share of FMA peak");
+  if (!with_variants) return group.take();
+  c.threads = 2;
+  group.ratio(Measure::kRateRatio, group.add(c), full, 1.93,
+              "two threads " + dim_text(dim) + ", rate over one thread's");
+  c.threads = 1;
+  c.causal = true;
+  group.ratio(Measure::kTimeRatio, group.add(c), full, 0.52, "causal " + dim_text(dim) + ", time over full");
+  return group.take();
+}
+
+PromiseGroup avx2(int64_t dim, double asked) {
+  GroupBuilder group;
+  AttentionCase c = basic_case(4096, dim, 1);
+  c.target = "AVX2";
+  group.share(group.add(c), asked, "AVX2 full " + dim_text(dim) + ", share of AVX2's FMA peak");
+  return group.take();
+}
+
+PromiseGroup short_rows() {
+  GroupBuilder group;
+  const size_t full = group.add(basic_case(4096, 64, 1));
+  const struct {
+    int64_t len;
+    double asked;
+  } lengths[] = {{128, 0.77}, {197, 0.72}, {256, 0.83}, {512, 0.91}};
+  for (const auto& [len, asked] : lengths) {
+    AttentionCase c = basic_case(len, 64, 12);
+    c.batch = 8;
+    group.ratio(Measure::kRateRatio, group.add(c), full, asked,
+                "short L=S=" + std::to_string(len) + " d=64, rate over long");
+  }
+  return group.take();
+}
+
+PromiseGroup token_layout_and_groups() {
+  GroupBuilder group;
+  AttentionCase c = basic_case(1024, 128, 32);
+  const size_t heads_first = group.add(c);
+  c.kv_heads = 8;
+  group.ratio(Measure::kRateRatio, group.add(c), heads_first, 0.97, "grouped heads 32/8, rate over 32/32");
+  c.kv_heads = 32;
+  c.tokens_first = true;
+  group.ratio(Measure::kRateRatio, group.add(c), heads_first, 0.90,
+              "[batch, len, 32 heads, dim], rate over heads first");
+  return group.take();
+}
+
+PromiseGroup transposed_layouts() {
+  GroupBuilder group;
+  const AttentionCase plain = basic_case(1024, 128, 4);
+  const size_t base = group.add(plain);
+  AttentionCase c = plain;
+  c.v_transposed = true;
+  group.ratio(Measure::kRateRatio, group.add(c), base, 0.70, "V transposed, rate over plain");
+  c = plain;
+  c.out_transposed = true;
+  group.ratio(Measure::kRateRatio, group.add(c), base, 0.70, "output transposed, rate over plain");
+  return group.take();
+}
+
+PromiseGroup tiny_call() {
+  GroupBuilder group;
+  const size_t tiny = group.add(basic_case(4, 64, 1));
+  group.time(Measure::kMicroseconds, tiny, 1.0, "tiny call L=S=4 d=64 on a ready plan, us");
+  group.time(Measure::kPlanMake, tiny, 3.0, "Plan::make for it, us");
+  return group.take();
+}
+
+bool runs_here(const std::string& target) {
+  int64_t bit = 0;
+  return choose_target(target.c_str(), bit).code == 0;
+}
+
+}  // namespace
+
+std::vector<PromiseGroup> promise_groups() {
+  std::vector<PromiseGroup> groups = {long_rows(128, 0.93, true), long_rows(64, 0.90, true),
+                                      long_rows(32, 0.86, false), long_rows(80, 0.86, false),
+                                      long_rows(96, 0.86, false), long_rows(256, 0.86, false)};
+  if (runs_here("AVX2")) {
+    groups.push_back(avx2(128, 0.90));
+    groups.push_back(avx2(64, 0.86));
+  }
+  groups.push_back(short_rows());
+  groups.push_back(token_layout_and_groups());
+  groups.push_back(transposed_layouts());
+  groups.push_back(tiny_call());
+  return groups;
+}
+
+}  // namespace lanewise::bench

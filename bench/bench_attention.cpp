@@ -1,0 +1,118 @@
+// bench_attention: speed of whole calls, each as a share of what this machine can do, measured in the same run.
+//
+//   bench_attention                               the standard cases
+//   bench_attention --benchmark_filter=NAME       any case: attention_case.hpp says how names are made
+//   bench_attention --acceptance[=TEXT]           every speed the project promises (those whose line contains TEXT)
+//
+// Counters: pct_of_limit; limit (GFLOP/s, or GB/s where memory is the limit); gflops over visible scores; gbps over
+// keys and values. They are of the fastest iteration, Time is the mean of all: on a shared machine the two differ.
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "acceptance.hpp"
+#include "attention_case.hpp"
+#include "limit.hpp"
+#include "prepared_case.hpp"
+#include "standard_cases.hpp"
+#include "team.hpp"
+
+namespace lanewise::bench {
+namespace {
+
+// Google Benchmark calls a case several times to find its number of iterations: the last one prepared stays.
+PreparedCase* prepared_now(const AttentionCase& c, std::string& problem) {
+  static std::string name;
+  static std::unique_ptr<PreparedCase> prepared;
+  if (prepared == nullptr || name != name_of(c)) {
+    prepared.reset();  // before the next one: both may be large
+    prepared = prepare(c, problem);
+    name = name_of(c);
+  }
+  return prepared.get();
+}
+
+void run_case(benchmark::State& state, const AttentionCase& c) {
+  std::string problem;
+  PreparedCase* prepared = prepared_now(c, problem);
+  if (prepared == nullptr) {
+    state.SkipWithError(problem.c_str());
+    return;
+  }
+  (void)measure_limit(c, *prepared);
+  double best = std::numeric_limits<double>::infinity();
+  const int64_t runs = runs_worth_timing(*prepared);
+  const double all_start = now();
+  for (auto _ : state) {
+    if (runs > 1) {
+      prepared->run();  // too short for the clock: the mean will do
+      continue;
+    }
+    const double start = now();
+    prepared->run();
+    best = std::min(best, now() - start);
+  }
+  if (runs > 1) best = (now() - all_start) / static_cast<double>(state.iterations());
+  const Limit limit = measure_limit(c, *prepared);
+  state.counters["pct_of_limit"] = 100 * limit.seconds / best;
+  state.counters["limit"] = limit.rate;
+  state.counters["gflops"] = flops_of(c) / best / 1e9;
+  state.counters["gbps"] = key_bytes_of(c) / best / 1e9;
+  state.SetLabel(prepared->label() + (limit.by_memory ? ", limit: reading" : ", limit: arithmetic"));
+}
+
+// Registers the standard cases and, where the filter is the name of another one, that one too.
+void register_cases(std::string& filter) {
+  std::vector<AttentionCase> cases = standard_cases();
+  AttentionCase asked;
+  std::string name = filter;
+  if (!name.empty() && name.front() == '^') name.erase(0, 1);
+  if (!name.empty() && name.back() == '$') name.pop_back();
+  if (parse_name(name, asked)) {
+    cases = {asked};
+    filter = "^" + name + "$";  // t1 would match t16 as well
+  }
+  for (const AttentionCase& c : cases) {
+    benchmark::RegisterBenchmark(name_of(c).c_str(), [c](benchmark::State& state) {
+      run_case(state, c);
+    })->Unit(benchmark::kMicrosecond);
+  }
+}
+
+}  // namespace
+}  // namespace lanewise::bench
+
+int main(int argc, char** argv) {
+  constexpr const char* kFilter = "--benchmark_filter=";
+  constexpr const char* kAcceptance = "--acceptance";
+  std::vector<std::string> arguments(argv, argv + argc);
+  std::string filter;
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    if (arguments[i].rfind(kAcceptance, 0) == 0) {
+      const std::string rest = arguments[i].substr(std::strlen(kAcceptance));
+      if (rest.empty() || rest.front() == '=')
+        return lanewise::bench::print_acceptance(rest.empty() ? rest : rest.substr(1));
+    }
+    if (arguments[i].rfind(kFilter, 0) == 0) filter = arguments[i].substr(std::strlen(kFilter));
+  }
+  lanewise::bench::register_cases(filter);
+  std::vector<char*> rewritten;
+  for (std::string& argument : arguments) {
+    if (argument.rfind(kFilter, 0) == 0) argument = kFilter + filter;
+    rewritten.push_back(argument.data());
+  }
+  int count = static_cast<int>(rewritten.size());
+  benchmark::Initialize(&count, rewritten.data());
+  if (benchmark::ReportUnrecognizedArguments(count, rewritten.data())) return 1;
+  if (benchmark::RunSpecifiedBenchmarks() == 0) {
+    std::fprintf(stderr, "no case matches; `bench_attention --benchmark_list_tests` lists the standard ones\n");
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,47 @@
+// A case with its plan, its tensors on huge pages and its workspace: ready to run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention_case.hpp"
+#include "huge_buffer.hpp"
+#include "lanewise/lanewise.hpp"
+#include "peaks.hpp"
+
+namespace lanewise::bench {
+
+class PreparedCase {
+ public:
+  virtual ~PreparedCase() = default;
+  // Runs it once. The first run is made by prepare().
+  virtual void run() = 0;
+  // What there is to say beside the name.
+  virtual std::string label() const = 0;
+  // Memory that every run reads.
+  virtual std::vector<Region> read_regions() const = 0;
+};
+
+// Fails with a message in `problem` if the case cannot run here.
+std::unique_ptr<PreparedCase> prepare(const AttentionCase& c, std::string& problem);
+
+// The problem of a case (not of a oneDNN case's).
+Problem problem_of(const AttentionCase& c);
+
+// Tensors of a case: q, k, v filled with numbers of variance 1, out zero.
+struct CaseTensors {
+  explicit CaseTensors(const AttentionCase& c);
+  HugeBuffer q, k, v, out;
+  Inputs inputs;
+  Outputs outputs;
+};
+
+// Seconds of one of `runs` runs that follow one another.
+double seconds_of(PreparedCase& prepared, int64_t runs);
+
+// Runs that together last long enough for the clock (20 us).
+int64_t runs_worth_timing(PreparedCase& prepared);
+
+}  // namespace lanewise::bench

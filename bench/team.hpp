@@ -1,0 +1,15 @@
+// Threads that do one piece of work at the same moment, timed from their common start to the last one's end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace lanewise::bench {
+
+double now();  // seconds on a steady clock
+
+// The shortest of `repeats` times that work(0) ... work(threads - 1) take together. The threads live for this call
+// only: between measurements nothing spins on the cores.
+double best_seconds(int32_t threads, int32_t repeats, const std::function<void(int32_t)>& work);
+
+}  // namespace lanewise::bench
