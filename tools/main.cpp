@@ -22,6 +22,24 @@ int report(const std::string& command, std::string text, int code) {
   return code;
 }
 
+// What CLI11 has to say, with what is allowed. A command that does not exist leaves it saying that one is missing.
+std::string text_of(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const bool missing = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError);
+  if (missing && app.get_subcommands().empty()) {
+    std::string names;
+    for (const CLI::App* command : app.get_subcommands(nullptr))
+      names += (names.empty() ? "" : ", ") + command->get_name();
+    const std::string given =
+        argc > 1 ? "there is no command " + lanewise::io::quote(argv[1]) : std::string("a command is needed");
+    return given + "; there are " + names + " (--help tells more)";
+  }
+  std::string text = error.what();
+  const std::string unreadable = "Could not convert: ";
+  if (text.rfind(unreadable, 0) == 0)
+    text = text.substr(unreadable.size()) + ": a number of its kind and size is needed";
+  return text + " (--help lists what is allowed)";
+}
+
 // "lanewise attend" where a subcommand was recognised.
 std::string name_of(const CLI::App& app) {
   const auto used = app.get_subcommands();
@@ -44,8 +62,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& wanted) {  // --help and --version
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
-    return report(name_of(app), std::string(error.what()) + " (--help lists what is allowed)",
-                  lanewise::tools::kWrongInput);
+    return report(name_of(app), text_of(app, error, argc, argv), lanewise::tools::kWrongInput);
   }
   try {
     const int code = action();
