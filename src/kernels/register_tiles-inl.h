@@ -2,8 +2,10 @@
 //
 //   ScoreTile   s[j][r] = sum over c of q[c][r] * k[j][c],  j < kKeys,  c ascending: one FMA chain an element
 //   ValueTile   acc[x][r] = merge(acc[x][r], sum over j of p[j][r] * v[j][x]),  x < kDims,  j ascending
-// r runs over kVectors vectors of rows. q, s, p, acc are scratch, vector-aligned, [...][kVectors * N]; k and v are rows of
-// float32 with unit dim stride, read exactly (no element past a row or past the last key).
+// r runs over the tile's vectors of rows. q, s, p, acc are scratch, vector-aligned, [...][rows of the tile]; k and v are rows
+// of float32 with unit dim stride, read exactly (no element past a row or past the last key).
+// Strips: where causal or window bounds cross a tile, its vectors take part in different keys; each is left out where none of
+// its lanes sees a key.
 //
 // Shapes: accumulators (vectors x keys) fill the register file less the vectors of one operand and a broadcast. Every loop over
 // a register tile is unrolled by pragma, or gcc keeps accumulators in memory (tools/check_spills.py looks).
@@ -17,6 +19,7 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/prob-inl.h"
 #include "src/kernels/rules-inl.h"
 #include "src/kernels/softmax_state-inl.h"
 
@@ -55,83 +58,173 @@ template <> struct TileShape<1> { static constexpr size_t kKeys = 8; };
 
 // ---- Scores -------------------------------------------------------------------------------------------------------------------
 
-template <size_t kVectors, size_t kKeys, bool kTakeMax, class V>
+// kStrips of the tile's vectors: q, s and max begin at the first of them; kRows is the tile's row count.
+template <size_t kStrips, size_t kKeys, size_t kRows, bool kTakeMax, class V>
 HWY_INLINE void ScoreTile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim,
-                          float* HWY_RESTRICT s, V (&max)[kVectors]) {
+                          float* HWY_RESTRICT s, V* max) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
-  constexpr size_t kRows = kVectors * N;
-  V acc[kKeys][kVectors];
+  V acc[kKeys][kStrips];
   HWY_UNROLL(16)
   for (size_t j = 0; j < kKeys; ++j) {
     HWY_UNROLL(4)
-    for (size_t i = 0; i < kVectors; ++i) acc[j][i] = hn::Zero(d);
+    for (size_t i = 0; i < kStrips; ++i) acc[j][i] = hn::Zero(d);
   }
   for (int64_t c = 0; c < qk_dim; ++c) {
-    V qc[kVectors];
+    V qc[kStrips];
     HWY_UNROLL(4)
-    for (size_t i = 0; i < kVectors; ++i) qc[i] = hn::Load(d, q + static_cast<size_t>(c) * kRows + i * N);
+    for (size_t i = 0; i < kStrips; ++i) qc[i] = hn::Load(d, q + static_cast<size_t>(c) * kRows + i * N);
     HWY_UNROLL(16)
     for (size_t j = 0; j < kKeys; ++j) {
       const V kj = hn::Set(d, k[static_cast<int64_t>(j) * stride + c]);
       HWY_UNROLL(4)
-      for (size_t i = 0; i < kVectors; ++i) acc[j][i] = hn::MulAdd(qc[i], kj, acc[j][i]);
+      for (size_t i = 0; i < kStrips; ++i) acc[j][i] = hn::MulAdd(qc[i], kj, acc[j][i]);
     }
   }
-  HWY_UNROLL(16)
-  for (size_t j = 0; j < kKeys; ++j) {
-    HWY_UNROLL(4)
-    for (size_t i = 0; i < kVectors; ++i) {
+  // Keeps max in memory during the loop above: in registers it would spill the tile (gcc 12: 2.4 % of prefill).
+  if (kTakeMax) HWY_FENCE;
+  HWY_UNROLL(4)
+  for (size_t i = 0; i < kStrips; ++i) {
+    V strip_max = kTakeMax ? max[i] : acc[0][i];
+    HWY_UNROLL(16)
+    for (size_t j = 0; j < kKeys; ++j) {
       hn::Store(acc[j][i], d, s + j * kRows + i * N);
-      if (kTakeMax) max[i] = hn::Max(max[i], acc[j][i]);
+      if (kTakeMax) strip_max = hn::Max(strip_max, acc[j][i]);
     }
+    if (kTakeMax) max[i] = strip_max;
   }
 }
 
-// Scores of keys [begin, end), visible to all lanes; max takes them in.
-template <size_t kVectors, class V>
-HWY_INLINE void ScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim, int64_t begin,
-                          int64_t end, float* HWY_RESTRICT s, V (&max)[kVectors]) {
-  constexpr size_t kRows = kVectors * hn::MaxLanes(hn::DFromV<V>());
-  constexpr int64_t kKeys = TileShape<kVectors>::kKeys;
+// Scores of keys [begin, end). A function of its own, like the other loops over tiles: what its callers hold in registers must not
+// spill the tile.
+template <size_t kStrips, size_t kRows, bool kTakeMax, class V>
+HWY_NOINLINE void ScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim, int64_t begin,
+                            int64_t end, float* HWY_RESTRICT s, V* HWY_RESTRICT max) {
+  constexpr int64_t kKeys = TileShape<kStrips>::kKeys;
   int64_t j = begin;
   for (; j + kKeys <= end; j += kKeys) {
-    ScoreTile<kVectors, kKeys, true>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
+    ScoreTile<kStrips, kKeys, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
   }
   for (; j + 4 <= end; j += 4) {
-    ScoreTile<kVectors, 4, true>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
+    ScoreTile<kStrips, 4, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
   }
   for (; j < end; ++j) {
-    ScoreTile<kVectors, 1, true>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
+    ScoreTile<kStrips, 1, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
   }
 }
 
-// Scores of keys [begin, end), of which each lane may see others.
-template <size_t kVectors, class V>
-HWY_INLINE void ScoreEdgeKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim,
-                              int64_t begin, int64_t end, const VisibleInterval<V> (&visible)[kVectors], float* HWY_RESTRICT s,
-                              V (&max)[kVectors]) {
+// Scores of keys [begin, end) of which lanes may see others: hidden scores are replaced, and max takes visible ones alone.
+template <size_t kStrips, size_t kRows, class V>
+HWY_NOINLINE void ScoreEdgeKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim,
+                                int64_t begin, int64_t end, const VisibleInterval<V>* visible, float* HWY_RESTRICT s, V* max) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
-  constexpr size_t kRows = kVectors * N;
-  V raw_max[kVectors];  // takes hidden scores in: discarded
-  for (size_t i = 0; i < kVectors; ++i) raw_max[i] = max[i];
-  ScoreKeys<kVectors>(q, k, stride, qk_dim, begin, end, s, raw_max);
-  for (int64_t j = begin; j < end; ++j) {
-    for (size_t i = 0; i < kVectors; ++i) {
+  ScoreKeys<kStrips, kRows, false>(q, k, stride, qk_dim, begin, end, s, max);
+  for (size_t i = 0; i < kStrips; ++i) {
+    V strip_max = max[i];
+    for (int64_t j = begin; j < end; ++j) {
       float* at = s + static_cast<size_t>(j) * kRows + i * N;
-      const V score =
-          hn::IfThenElse(IsVisible(d, visible[i], static_cast<size_t>(j)), hn::Load(d, at), hn::Set(d, kHidden));
-      max[i] = hn::Max(max[i], score);
+      const V score = hn::IfThenElse(IsVisible(d, visible[i], static_cast<size_t>(j)), hn::Load(d, at), hn::Set(d, kHidden));
+      strip_max = hn::Max(strip_max, score);
       hn::Store(score, d, at);
     }
+    max[i] = strip_max;
+  }
+}
+
+// ---- Probs --------------------------------------------------------------------------------------------------------------------
+
+// Scores of keys [begin, end) become probs; max (of the scores) becomes the reference maximum; sum: of the probs, in key order.
+template <size_t kStrips, size_t kRows, class V>
+HWY_NOINLINE void ProbKeys(float* HWY_RESTRICT s, int64_t begin, int64_t end, V* HWY_RESTRICT max, V* HWY_RESTRICT sum) {
+  const hn::ScalableTag<float> d;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  V reference_max[kStrips], row_sum[kStrips];
+  HWY_UNROLL(4)
+  for (size_t i = 0; i < kStrips; ++i) {
+    reference_max[i] = hn::Ceil(max[i]);
+    row_sum[i] = hn::Zero(d);
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kStrips; ++i) {
+      float* at = s + static_cast<size_t>(j) * kRows + i * N;
+      const V prob = Prob(d, hn::Load(d, at), reference_max[i]);
+      row_sum[i] = hn::Add(row_sum[i], prob);
+      hn::Store(prob, d, at);
+    }
+  }
+  HWY_UNROLL(4)
+  for (size_t i = 0; i < kStrips; ++i) {
+    max[i] = reference_max[i];
+    sum[i] = row_sum[i];
+  }
+}
+
+// ---- Strips -------------------------------------------------------------------------------------------------------------------
+
+// Vector i of a tile takes part in keys [begin[i], end[i]) of a block; both never fall with i, and all vectors share
+// [begin[last], end[0]), which may be empty but not reversed. So a block is cut into keys of strips 0, 0-1, ..., all, ..., last.
+template <size_t kVectors>
+struct Strips {
+  int64_t begin[kVectors];
+  int64_t end[kVectors];
+};
+
+// Calls part(first strip, count of strips, key begin, key end) in key order; the two numbers of strips are compile-time constants.
+template <size_t kVectors, size_t kAt = 1, class Part>
+HWY_INLINE void ForEachHeadPart(const Strips<kVectors>& strips, Part&& part) {
+  if constexpr (kAt < kVectors) {
+    part.template operator()<0, kAt>(strips.begin[kAt - 1], strips.begin[kAt]);
+    ForEachHeadPart<kVectors, kAt + 1>(strips, part);
+  }
+}
+template <size_t kVectors, size_t kAt = 1, class Part>
+HWY_INLINE void ForEachTailPart(const Strips<kVectors>& strips, Part&& part) {
+  if constexpr (kAt < kVectors) {
+    part.template operator()<kAt, kVectors - kAt>(strips.end[kAt - 1], strips.end[kAt]);
+    ForEachTailPart<kVectors, kAt + 1>(strips, part);
   }
 }
 
 // ---- Values -------------------------------------------------------------------------------------------------------------------
 
+// acc[x][kFirst ...] += p * v over keys [begin, end), for kStrips of the vectors.
+template <size_t kFirst, size_t kStrips, size_t kVectors, size_t kDims, class V>
+HWY_INLINE void ValueKeys(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, int64_t begin, int64_t end,
+                          V (&acc)[kDims][kVectors]) {
+  const hn::ScalableTag<float> d;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t kRows = kVectors * N;
+  for (int64_t j = begin; j < end; ++j) {
+    V pj[kStrips];
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kStrips; ++i) pj[i] = hn::Load(d, p + static_cast<size_t>(j) * kRows + (kFirst + i) * N);
+    const float* vj = v + j * stride;
+    HWY_UNROLL(16)
+    for (size_t x = 0; x < kDims; ++x) {
+      const V vx = hn::Set(d, vj[x]);
+      HWY_UNROLL(4)
+      for (size_t i = 0; i < kStrips; ++i) acc[x][kFirst + i] = hn::MulAdd(pj[i], vx, acc[x][kFirst + i]);
+    }
+  }
+}
+
 template <size_t kVectors, size_t kDims, class V>
-HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, int64_t begin, int64_t end,
+struct ValuePart {
+  const float* HWY_RESTRICT p;
+  const float* HWY_RESTRICT v;
+  int64_t stride;
+  V (&acc)[kDims][kVectors];
+
+  template <size_t kFirst, size_t kStrips>
+  HWY_INLINE void operator()(int64_t begin, int64_t end) const {
+    ValueKeys<kFirst, kStrips>(p, v, stride, begin, end, acc);
+  }
+};
+
+template <size_t kVectors, size_t kDims, bool kCut, class V>
+HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, const Strips<kVectors>& strips,
                           const MergeFactors<V> (&factors)[kVectors], float* HWY_RESTRICT span_acc) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
@@ -142,18 +235,10 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT
     HWY_UNROLL(4)
     for (size_t i = 0; i < kVectors; ++i) acc[x][i] = hn::Zero(d);
   }
-  for (int64_t j = begin; j < end; ++j) {
-    V pj[kVectors];
-    HWY_UNROLL(4)
-    for (size_t i = 0; i < kVectors; ++i) pj[i] = hn::Load(d, p + static_cast<size_t>(j) * kRows + i * N);
-    const float* vj = v + j * stride;
-    HWY_UNROLL(16)
-    for (size_t x = 0; x < kDims; ++x) {
-      const V vx = hn::Set(d, vj[x]);
-      HWY_UNROLL(4)
-      for (size_t i = 0; i < kVectors; ++i) acc[x][i] = hn::MulAdd(pj[i], vx, acc[x][i]);
-    }
-  }
+  const ValuePart<kVectors, kDims, V> part{p, v, stride, acc};
+  if constexpr (kCut) ForEachHeadPart(strips, part);
+  ValueKeys<0, kVectors>(p, v, stride, strips.begin[kVectors - 1], strips.end[0], acc);
+  if constexpr (kCut) ForEachTailPart(strips, part);
   HWY_UNROLL(16)
   for (size_t x = 0; x < kDims; ++x) {
     HWY_UNROLL(4)
@@ -164,24 +249,25 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT
   }
 }
 
-// Adds keys [begin, end) of one block into the span: span_acc = merge(span_acc, sum of p * v).
-template <size_t kVectors, class V>
-HWY_INLINE void AddValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, size_t v_dim, int64_t begin,
-                          int64_t end, const MergeFactors<V> (&factors)[kVectors], float* HWY_RESTRICT span_acc) {
+// Adds one block's keys into the span: span_acc = merge(span_acc, sum of p * v). kCut: vectors differ in their keys.
+template <size_t kVectors, bool kCut, class V>
+HWY_NOINLINE void AddValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, size_t v_dim,
+                            const Strips<kVectors>& strips, const MergeFactors<V> (&factors)[kVectors],
+                            float* HWY_RESTRICT span_acc) {
   constexpr size_t kRows = kVectors * hn::MaxLanes(hn::DFromV<V>());
   constexpr size_t kDims = TileShape<kVectors>::kKeys;
   size_t x = 0;
   for (; x + kDims <= v_dim; x += kDims) {
-    ValueTile<kVectors, kDims>(p, v + x, stride, begin, end, factors, span_acc + x * kRows);
+    ValueTile<kVectors, kDims, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
   }
-  for (; x + 4 <= v_dim; x += 4) ValueTile<kVectors, 4>(p, v + x, stride, begin, end, factors, span_acc + x * kRows);
-  for (; x < v_dim; ++x) ValueTile<kVectors, 1>(p, v + x, stride, begin, end, factors, span_acc + x * kRows);
+  for (; x + 4 <= v_dim; x += 4) ValueTile<kVectors, 4, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
+  for (; x < v_dim; ++x) ValueTile<kVectors, 1, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
 }
 
 // The same where v may be NaN or infinite at hidden keys: each lane takes its visible keys alone. Same bits, slower.
 template <size_t kVectors, class V>
 HWY_NOINLINE void AddVisibleValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, size_t v_dim,
-                                   int64_t begin, int64_t end, const VisibleInterval<V> (&visible)[kVectors],
+                                   const Strips<kVectors>& strips, const VisibleInterval<V> (&visible)[kVectors],
                                    const MergeFactors<V> (&factors)[kVectors], float* HWY_RESTRICT span_acc) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
@@ -189,7 +275,7 @@ HWY_NOINLINE void AddVisibleValues(const float* HWY_RESTRICT p, const float* HWY
   for (size_t x = 0; x < v_dim; ++x) {
     for (size_t i = 0; i < kVectors; ++i) {
       V acc = hn::Zero(d);
-      for (int64_t j = begin; j < end; ++j) {
+      for (int64_t j = strips.begin[i]; j < strips.end[i]; ++j) {
         const V pj = hn::Load(d, p + static_cast<size_t>(j) * kRows + i * N);
         const V sum = hn::MulAdd(pj, hn::Set(d, v[j * stride + static_cast<int64_t>(x)]), acc);
         acc = hn::IfThenElse(IsVisible(d, visible[i], static_cast<size_t>(j)), sum, acc);

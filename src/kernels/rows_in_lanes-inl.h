@@ -61,6 +61,8 @@ struct KeyBlock {
   int64_t stride;
 };
 
+HWY_INLINE int64_t ClampTo(int64_t x, int64_t low, int64_t high) { return HWY_MAX(low, HWY_MIN(high, x)); }
+
 // Rows of v in [begin, end) hold only finite values.
 static HWY_NOINLINE bool AllFinite(const KeyBlock& v, int64_t begin, int64_t end, size_t v_dim) {
   const hn::ScalableTag<float> d;
@@ -76,55 +78,103 @@ static HWY_NOINLINE bool AllFinite(const KeyBlock& v, int64_t begin, int64_t end
   return hn::AllFalse(d, hn::IsNaN(bad)) && bad_tail == 0.0f;
 }
 
-// Keys [begin, end) of one block, relative to the block's first key, for one tile.
+// How the vectors of a tile take part in keys [begin, end) of a block whose first key row is block_row.
+template <size_t kVectors>
+HWY_INLINE Strips<kVectors> CutStrips(const RowTile& tile, int64_t block_row, int64_t begin, int64_t end) {
+  constexpr size_t N = hn::MaxLanes(hn::ScalableTag<float>());
+  Strips<kVectors> strips;
+  for (size_t i = 0; i < kVectors; ++i) {
+    // Bounds do not fall with rows, so a vector's first lane begins and its last lane ends it.
+    strips.begin[i] = HWY_MAX(begin, HWY_MIN(end, tile.visible_begin[i * N] - block_row));
+    strips.end[i] = HWY_MAX(begin, HWY_MIN(end, tile.visible_end[i * N + N - 1] - block_row));
+  }
+  if (strips.begin[kVectors - 1] > strips.end[0]) {  // a window narrower than the tile
+    for (size_t i = 0; i < kVectors; ++i) {
+      strips.begin[i] = begin;
+      strips.end[i] = end;
+    }
+  }
+  return strips;
+}
+
+template <size_t kVectors, class V>
+struct EdgeScorePart {
+  const RowsTask& task;
+  const RowTile& tile;
+  const KeyBlock& k;
+  const VisibleInterval<V>* visible;
+  float* HWY_RESTRICT scores;
+  V* max;
+
+  template <size_t kFirst, size_t kStrips>
+  HWY_INLINE void operator()(int64_t begin, int64_t end) const {
+    constexpr size_t N = hn::MaxLanes(hn::DFromV<V>());
+    if (begin >= end) return;
+    ScoreEdgeKeys<kStrips, kVectors * N>(tile.q + kFirst * N, k.data, k.stride, task.qk_dim, begin, end, visible + kFirst,
+                                         scores + kFirst * N, max + kFirst);
+  }
+};
+
+// Scores, probs and row sums of a block in which lanes see different keys. The lanes' intervals go to `visible`.
+template <size_t kVectors, class V>
+HWY_NOINLINE void EdgeProbs(const RowsTask& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
+                            int64_t block_row, const Strips<kVectors>& strips, VisibleInterval<V> (&visible)[kVectors],
+                            V (&max)[kVectors], V (&sum)[kVectors]) {
+  const hn::ScalableTag<float> d;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t kRows = kVectors * N;
+  HWY_ALIGN float bounds[2 * kRows];
+  for (size_t r = 0; r < kRows; ++r) {
+    bounds[r] = static_cast<float>(ClampTo(tile.visible_begin[r] - block_row, 0, kBlockKeys));
+    bounds[kRows + r] = static_cast<float>(ClampTo(tile.visible_end[r] - block_row, 0, kBlockKeys));
+  }
+  for (size_t i = 0; i < kVectors; ++i) visible[i] = {hn::Load(d, bounds + i * N), hn::Load(d, bounds + kRows + i * N)};
+
+  const EdgeScorePart<kVectors, V> part{task, tile, k, visible, probs, max};
+  ForEachHeadPart(strips, part);
+  // Keys of all vectors: hidden from some lane, seen by all, hidden from some lane.
+  const int64_t common_begin = strips.begin[kVectors - 1];
+  const int64_t common_end = strips.end[0];
+  const int64_t full_begin = ClampTo(tile.all_begin - block_row, common_begin, common_end);
+  const int64_t full_end = ClampTo(tile.all_end - block_row, full_begin, common_end);
+  part.template operator()<0, kVectors>(common_begin, full_begin);
+  ScoreKeys<kVectors, kRows, true>(tile.q, k.data, k.stride, task.qk_dim, full_begin, full_end, probs, max);
+  part.template operator()<0, kVectors>(full_end, common_end);
+  ForEachTailPart(strips, part);
+
+  for (size_t i = 0; i < kVectors; ++i) {
+    ProbKeys<1, kRows>(probs + i * N, strips.begin[i], strips.end[i], max + i, sum + i);
+  }
+}
+
+// Keys [begin, end) of one block, relative to the block's first key row, for one tile.
 template <size_t kVectors>
 HWY_NOINLINE void AttendBlock(const RowsTask& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
                               const KeyBlock& v, int64_t block_row, int64_t begin, int64_t end) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
-  constexpr size_t kRows = kVectors * N;
-  constexpr size_t kKeys = TileShape<kVectors>::kKeys;
+  const size_t v_dim = static_cast<size_t>(task.v_dim);
 
-  // 1. Scores. Full keys take no rule code; edge keys hide per lane.
-  const int64_t full_begin = HWY_MAX(begin, HWY_MIN(end, tile.all_begin - block_row));
-  const int64_t full_end = HWY_MAX(full_begin, HWY_MIN(end, tile.all_end - block_row));
-  VisibleInterval<V> visible[kVectors];
-  V max[kVectors];
+  // 1. Scores, reference maxima, probs, row sums.
+  const bool edge = tile.all_begin > block_row + begin || tile.all_end < block_row + end;
+  V max[kVectors], sum[kVectors];
   for (size_t i = 0; i < kVectors; ++i) max[i] = hn::Set(d, kNoMax);
-  const bool edge = full_begin > begin || full_end < end;
+  VisibleInterval<V> visible[kVectors];
+  Strips<kVectors> strips;
   if (edge) {
-    HWY_ALIGN float bounds[2 * kRows];
-    for (size_t r = 0; r < kRows; ++r) {
-      bounds[r] = static_cast<float>(HWY_MAX(int64_t{0}, HWY_MIN(kBlockKeys, tile.visible_begin[r] - block_row)));
-      bounds[kRows + r] = static_cast<float>(HWY_MAX(int64_t{0}, HWY_MIN(kBlockKeys, tile.visible_end[r] - block_row)));
-    }
+    strips = CutStrips<kVectors>(tile, block_row, begin, end);
+    EdgeProbs<kVectors>(task, tile, probs, k, block_row, strips, visible, max, sum);
+  } else {
     for (size_t i = 0; i < kVectors; ++i) {
-      visible[i] = {hn::Load(d, bounds + i * N), hn::Load(d, bounds + kRows + i * N)};
+      strips.begin[i] = begin;
+      strips.end[i] = end;
     }
-    ScoreEdgeKeys<kVectors>(tile.q, k.data, k.stride, task.qk_dim, begin, full_begin, visible, probs, max);
-    ScoreEdgeKeys<kVectors>(tile.q, k.data, k.stride, task.qk_dim, full_end, end, visible, probs, max);
-  }
-  ScoreKeys<kVectors>(tile.q, k.data, k.stride, task.qk_dim, full_begin, full_end, probs, max);
-  (void)kKeys;
-
-  // 2. Reference maximum, probs, row sums.
-  V sum[kVectors];
-  for (size_t i = 0; i < kVectors; ++i) {
-    max[i] = hn::Ceil(max[i]);
-    sum[i] = hn::Zero(d);
-  }
-  for (int64_t j = begin; j < end; ++j) {
-    HWY_UNROLL(4)
-    for (size_t i = 0; i < kVectors; ++i) {
-      float* p = probs + static_cast<size_t>(j) * kRows + i * N;
-      const V prob = Prob(d, hn::Load(d, p), max[i]);
-      sum[i] = hn::Add(sum[i], prob);
-      hn::Store(prob, d, p);
-    }
+    ScoreKeys<kVectors, kVectors * N, true>(tile.q, k.data, k.stride, task.qk_dim, begin, end, probs, max);
+    ProbKeys<kVectors, kVectors * N>(probs, begin, end, max, sum);
   }
 
-  // 3. Merge into the span: maxima and sums now, acc with the values.
+  // 2. Merge into the span: maxima and sums now, acc with the values.
   MergeFactors<V> factors[kVectors];
   for (size_t i = 0; i < kVectors; ++i) {
     factors[i] = FactorsOf(d, hn::Load(d, tile.span_max + i * N), max[i]);
@@ -132,14 +182,17 @@ HWY_NOINLINE void AttendBlock(const RowsTask& task, const RowTile& tile, float* 
     hn::Store(Merge(factors[i], hn::Load(d, tile.span_sum + i * N), sum[i]), d, tile.span_sum + i * N);
   }
 
-  // 4. Values. A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then take the masked path.
-  const bool masked = edge && !(AllFinite(v, begin, full_begin, static_cast<size_t>(task.v_dim)) &&
-                                AllFinite(v, full_end, end, static_cast<size_t>(task.v_dim)));
-  if (HWY_LIKELY(!masked)) {
-    AddValues<kVectors>(probs, v.data, v.stride, static_cast<size_t>(task.v_dim), begin, end, factors, tile.span_acc);
+  // 3. Values. A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then take the masked path.
+  if (HWY_LIKELY(!edge)) {
+    AddValues<kVectors, false>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc);
+    return;
+  }
+  const int64_t full_begin = ClampTo(tile.all_begin - block_row, begin, end);
+  const int64_t full_end = ClampTo(tile.all_end - block_row, full_begin, end);
+  if (HWY_LIKELY(AllFinite(v, begin, full_begin, v_dim) && AllFinite(v, full_end, end, v_dim))) {
+    AddValues<kVectors, true>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc);
   } else {
-    AddVisibleValues<kVectors>(probs, v.data, v.stride, static_cast<size_t>(task.v_dim), begin, end, visible, factors,
-                               tile.span_acc);
+    AddVisibleValues<kVectors>(probs, v.data, v.stride, v_dim, strips, visible, factors, tile.span_acc);
   }
 }
 
@@ -175,8 +228,6 @@ static HWY_NOINLINE void FinishSpan(const RowsTask& task, const RowTile& tile) {
     hn::Store(hn::Zero(d), d, tile.span_sum + r);
   }
 }
-
-HWY_INLINE int64_t ClampTo(int64_t x, int64_t low, int64_t high) { return HWY_MAX(low, HWY_MIN(high, x)); }
 
 // What each lane of the tile may see, from causal, window and length.
 static void SetVisible(const RowsTask& task, RowTile& tile) {
@@ -260,7 +311,7 @@ void RowsInLanes(const RowsTask& task) {
   const int64_t vectors = (rows + lanes - 1) / lanes;
   const int64_t tiles = TilesOf(rows);
 
-  // 1. Tiles: rows, queries, visible keys, empty states (or the earlier run's).
+  // 1. Tiles: rows and what they may see.
   RowTile tile[kMaxPanelTiles];
   const RowsScratch scratch =
       CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles, task.pack_k, task.pack_v, tile);
@@ -275,16 +326,23 @@ void RowsInLanes(const RowsTask& task) {
     if (tile[t].any_begin < tile[t].any_end) {
       any_begin = HWY_MIN(any_begin, tile[t].any_begin);
       any_end = HWY_MAX(any_end, tile[t].any_end);
-      LoadQueries(task, tile[t].row_begin, tile[t].rows, tile[t].vectors, tile[t].q);
     }
-    StartStates(task, tile[t].row_begin, tile[t].rows, tile[t].vectors, tile[t].span_max, tile[t].span_sum, tile[t].span_acc,
-                tile[t].row_max, tile[t].row_sum, tile[t].row_acc);
   }
 
-  // 2. Blocks, at absolute positions: the first and the last may be partial. The row state is only needed where more than one
-  //    span meets: a single span's state is the row's.
-  const int64_t first_span = (task.kv_start + any_begin) / kSpanKeys;
-  const bool one_span = !task.state_in.given() && (any_begin >= any_end || (task.kv_start + any_end - 1) / kSpanKeys == first_span);
+  // 2. Queries and empty states (or the earlier run's). The row state is only needed where more than one span meets: a single
+  //    span's state is the row's.
+  const bool one_span = !task.state_in.given() && (any_begin >= any_end || (task.kv_start + any_begin) / kSpanKeys ==
+                                                                              (task.kv_start + any_end - 1) / kSpanKeys);
+  for (int64_t t = 0; t < tiles; ++t) {
+    const RowTile& to = tile[t];
+    if (to.any_begin < to.any_end) LoadQueries(task, to.row_begin, to.rows, to.vectors, to.q);
+    StartStates(task, to.vectors, to.span_max, to.span_sum, to.span_acc);
+    if (one_span) continue;
+    StartStates(task, to.vectors, to.row_max, to.row_sum, to.row_acc);
+    if (task.state_in.given()) LoadStates(task, to.row_begin, to.rows, to.vectors, to.row_max, to.row_sum, to.row_acc);
+  }
+
+  // 3. Blocks, at absolute positions: the first and the last may be partial.
   int64_t row = any_begin;
   while (row < any_end) {
     const int64_t block_position = (task.kv_start + row) / kBlockKeys * kBlockKeys;
@@ -317,7 +375,7 @@ void RowsInLanes(const RowsTask& task) {
     }
   }
 
-  // 3. Results.
+  // 4. Results.
   for (int64_t t = 0; t < tiles; ++t) {
     const RowTile& from = tile[t];
     StoreResults(task, from.row_begin, from.rows, from.vectors, one_span ? from.span_max : from.row_max,

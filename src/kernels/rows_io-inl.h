@@ -93,28 +93,28 @@ static HWY_NOINLINE void PackKeys(const KeyTensor& t, int64_t dim, int64_t begin
   }
 }
 
-// Span states empty; row states empty or from an earlier run.
-static HWY_NOINLINE void StartStates(const RowsTask& task, int64_t row_begin, int64_t rows, size_t vectors,
-                                     float* HWY_RESTRICT span_max, float* HWY_RESTRICT span_sum, float* HWY_RESTRICT span_acc,
-                                     float* HWY_RESTRICT row_max, float* HWY_RESTRICT row_sum, float* HWY_RESTRICT row_acc) {
+// Empty states.
+static HWY_INLINE void StartStates(const RowsTask& task, size_t vectors, float* HWY_RESTRICT max, float* HWY_RESTRICT sum,
+                                   float* HWY_RESTRICT acc) {
   const size_t lanes = vectors * hn::Lanes(hn::ScalableTag<float>());
-  const size_t v_dim = static_cast<size_t>(task.v_dim);
   for (size_t r = 0; r < lanes; ++r) {
-    span_max[r] = row_max[r] = kNoMax;
-    span_sum[r] = row_sum[r] = 0.0f;
+    max[r] = kNoMax;
+    sum[r] = 0.0f;
   }
-  for (size_t i = 0; i < v_dim * lanes; ++i) span_acc[i] = 0.0f;
-  if (!task.state_in.given()) {
-    for (size_t i = 0; i < v_dim * lanes; ++i) row_acc[i] = 0.0f;
-    return;
-  }
+  for (size_t i = 0; i < static_cast<size_t>(task.v_dim) * lanes; ++i) acc[i] = 0.0f;
+}
+
+// An earlier run's states.
+static HWY_NOINLINE void LoadStates(const RowsTask& task, int64_t row_begin, int64_t rows, size_t vectors, float* HWY_RESTRICT max,
+                                    float* HWY_RESTRICT sum, float* HWY_RESTRICT acc) {
+  const size_t lanes = vectors * hn::Lanes(hn::ScalableTag<float>());
+  const ConstStateTensors& in = task.state_in;
   for (size_t r = 0; r < lanes; ++r) {
     const int64_t row = row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1);
-    const ConstStateTensors& in = task.state_in;
-    row_max[r] = static_cast<const float*>(in.max.data)[RowOffset(in.max, row, task.group_size)];
-    row_sum[r] = static_cast<const float*>(in.sum.data)[RowOffset(in.sum, row, task.group_size)];
-    const float* acc = static_cast<const float*>(in.acc.data) + RowOffset(in.acc, row, task.group_size);
-    for (size_t x = 0; x < v_dim; ++x) row_acc[x * lanes + r] = acc[static_cast<int64_t>(x) * in.acc.dim_stride];
+    max[r] = static_cast<const float*>(in.max.data)[RowOffset(in.max, row, task.group_size)];
+    sum[r] = static_cast<const float*>(in.sum.data)[RowOffset(in.sum, row, task.group_size)];
+    const float* from = static_cast<const float*>(in.acc.data) + RowOffset(in.acc, row, task.group_size);
+    for (int64_t x = 0; x < task.v_dim; ++x) acc[static_cast<size_t>(x) * lanes + r] = from[x * in.acc.dim_stride];
   }
 }
 
