@@ -41,18 +41,14 @@ double seconds_of_plan_make(const AttentionCase& c) {
 // The cases of a group that some wanted promise needs, prepared; others stay empty.
 class PreparedGroup {
  public:
-  PreparedGroup(const PromiseGroup& group, const std::vector<Promise>& wanted) : group_(group) {
+  PreparedGroup(const PromiseGroup& group, const std::vector<Promise>& wanted, Clock clock)
+      : group_(group), clock_(clock) {
     prepared_.resize(group.cases.size());
     runs_.resize(group.cases.size(), 1);
     needs_peak_.resize(group.cases.size(), false);
     for (const Promise& promise : wanted) {
-      for (const size_t i : {promise.a, promise.b}) {
-        if (prepared_[i] != nullptr) continue;
-        if (i == promise.b && promise.measure != Measure::kRateRatio && promise.measure != Measure::kTimeRatio)
-          continue;
-        prepared_[i] = prepare(group.cases[i], problem_);
-        if (prepared_[i] != nullptr) runs_[i] = runs_worth_timing(*prepared_[i]);
-      }
+      prepare_case(promise.a);
+      if (promise.measure == Measure::kRateRatio || promise.measure == Measure::kTimeRatio) prepare_case(promise.b);
       if (promise.measure == Measure::kShareOfPeak) needs_peak_[promise.a] = true;
       plan_make_ = plan_make_ || promise.measure == Measure::kPlanMake;
     }
@@ -69,7 +65,7 @@ class PreparedGroup {
     plan_make = std::numeric_limits<double>::infinity();
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       for (size_t i = 0; i < prepared_.size(); ++i) {
-        if (prepared_[i] != nullptr) run.seconds[i] = std::min(run.seconds[i], seconds_of(*prepared_[i], runs_[i]));
+        if (prepared_[i] != nullptr) run.seconds[i] = std::min(run.seconds[i], measure_case(i));
       }
       if (plan_make_) plan_make = std::min(plan_make, seconds_of_plan_make(group_.cases[0]));
     }
@@ -78,6 +74,16 @@ class PreparedGroup {
   }
 
  private:
+  void prepare_case(size_t i) {
+    if (prepared_[i] != nullptr) return;
+    prepared_[i] = prepare(group_.cases[i], problem_);
+    if (prepared_[i] != nullptr) runs_[i] = runs_worth_timing(*prepared_[i]);
+  }
+
+  double measure_case(size_t i) const {
+    return seconds_of(*prepared_[i], runs_[i], group_.cases[i].threads == 1 ? clock_ : Clock::kWall);
+  }
+
   void measure_peaks(GroupRun& run) const {
     for (size_t i = 0; i < prepared_.size(); ++i) {
       if (needs_peak_[i]) run.peak[i] = std::max(run.peak[i], arithmetic_peak_of(group_.cases[i]));
@@ -85,6 +91,7 @@ class PreparedGroup {
   }
 
   const PromiseGroup& group_;
+  const Clock clock_;
   std::vector<std::unique_ptr<PreparedCase>> prepared_;
   std::vector<int64_t> runs_;
   std::vector<bool> needs_peak_;
@@ -147,11 +154,12 @@ bool print_line(const Promise& promise, const std::array<Found, kRuns>& runs) {
 
 }  // namespace
 
-int print_acceptance(const std::string& text) {
+int print_acceptance(const std::string& text, Clock clock) {
   std::printf(
       "Target %s. Medians of %d runs of best-of-%d; limit: the FMA peak measured between the runs, or the case "
       "compared with\n\n",
       best_target_name(), kRuns, kRepeats);
+  if (clock == Clock::kThread) std::printf("One-thread cases are timed while their thread runs.\n\n");
   std::printf("%-52s %8s %8s %-4s %6s  %-8s  %s\n", "line", "value", "limit", "", "share", "asked", "held");
   int lines = 0, held = 0, failed = 0;
   for (const PromiseGroup& group : promise_groups()) {
@@ -160,7 +168,7 @@ int print_acceptance(const std::string& text) {
       if (promise.text.find(text) != std::string::npos) wanted.push_back(promise);
     }
     if (wanted.empty()) continue;
-    PreparedGroup prepared(group, wanted);
+    PreparedGroup prepared(group, wanted, clock);
     if (!prepared.problem().empty()) {
       std::printf("%-52s not measured: %s\n", wanted.front().text.c_str(), prepared.problem().c_str());
       ++failed;

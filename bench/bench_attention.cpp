@@ -2,7 +2,9 @@
 //
 //   bench_attention                               the standard cases
 //   bench_attention --benchmark_filter=NAME       any case: attention_case.hpp says how names are made
-//   bench_attention --acceptance[=TEXT]           every speed the project promises (those whose line contains TEXT)
+//   bench_attention --acceptance[=TEXT]           every speed the project promises (those whose line contains TEXT);
+//                                                 with --clock=thread, one-thread cases leave out the time that others
+//                                                 had the core
 //
 // Counters: pct_of_limit; limit (GFLOP/s, or GB/s where memory is the limit); gflops over visible scores; gbps over
 // keys and values. They are of the fastest iteration, Time is the mean of all: on a shared machine the two differ.
@@ -90,26 +92,28 @@ void register_cases(std::string& filter) {
 
 int main(int argc, char** argv) {
   constexpr const char* kFilter = "--benchmark_filter=";
-  constexpr const char* kAcceptance = "--acceptance";
-  std::vector<std::string> arguments(argv, argv + argc);
-  std::string filter;
-  for (size_t i = 1; i < arguments.size(); ++i) {
-    if (arguments[i].rfind(kAcceptance, 0) == 0) {
-      const std::string rest = arguments[i].substr(std::strlen(kAcceptance));
-      if (rest.empty() || rest.front() == '=')
-        return lanewise::bench::print_acceptance(rest.empty() ? rest : rest.substr(1));
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::string filter, lines;
+  bool acceptance = false;
+  lanewise::bench::Clock clock = lanewise::bench::Clock::kWall;
+  for (const std::string& argument : arguments) {
+    if (argument.rfind(kFilter, 0) == 0) filter = argument.substr(std::strlen(kFilter));
+    if (argument == "--clock=thread") clock = lanewise::bench::Clock::kThread;
+    if (argument == "--acceptance" || argument.rfind("--acceptance=", 0) == 0) {
+      acceptance = true;
+      lines = argument.substr(std::min(argument.size(), std::strlen("--acceptance=")));
     }
-    if (arguments[i].rfind(kFilter, 0) == 0) filter = arguments[i].substr(std::strlen(kFilter));
   }
+  if (acceptance) return lanewise::bench::print_acceptance(lines, clock);
+
   lanewise::bench::register_cases(filter);
-  std::vector<char*> rewritten;
-  for (std::string& argument : arguments) {
-    if (argument.rfind(kFilter, 0) == 0) argument = kFilter + filter;
-    rewritten.push_back(argument.data());
+  std::string new_filter = kFilter + filter;
+  std::vector<char*> rewritten(argv, argv + argc);
+  for (char*& argument : rewritten) {
+    if (std::strncmp(argument, kFilter, std::strlen(kFilter)) == 0) argument = new_filter.data();
   }
-  int count = static_cast<int>(rewritten.size());
-  benchmark::Initialize(&count, rewritten.data());
-  if (benchmark::ReportUnrecognizedArguments(count, rewritten.data())) return 1;
+  benchmark::Initialize(&argc, rewritten.data());
+  if (benchmark::ReportUnrecognizedArguments(argc, rewritten.data())) return 1;
   if (benchmark::RunSpecifiedBenchmarks() == 0) {
     std::fprintf(stderr, "no case matches; `bench_attention --benchmark_list_tests` lists the standard ones\n");
     return 1;

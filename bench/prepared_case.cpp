@@ -8,7 +8,6 @@
 
 #include "onednn_case.hpp"
 #include "src/problem.hpp"
-#include "team.hpp"
 
 namespace lanewise::bench {
 namespace {
@@ -138,10 +137,10 @@ std::unique_ptr<PreparedCase> prepare(const AttentionCase& c, std::string& probl
   return nullptr;
 }
 
-double seconds_of(PreparedCase& prepared, int64_t runs) {
-  const double start = now();
+double seconds_of(PreparedCase& prepared, int64_t runs, Clock clock) {
+  const double start = now(clock);
   for (int64_t i = 0; i < runs; ++i) prepared.run();
-  return (now() - start) / static_cast<double>(runs);
+  return (now(clock) - start) / static_cast<double>(runs);
 }
 
 int64_t runs_worth_timing(PreparedCase& prepared) {

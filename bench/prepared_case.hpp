@@ -10,6 +10,7 @@
 #include "huge_buffer.hpp"
 #include "lanewise/lanewise.hpp"
 #include "peaks.hpp"
+#include "team.hpp"
 
 namespace lanewise::bench {
 
@@ -39,7 +40,7 @@ struct CaseTensors {
 };
 
 // Seconds of one of `runs` runs that follow one another.
-double seconds_of(PreparedCase& prepared, int64_t runs);
+double seconds_of(PreparedCase& prepared, int64_t runs, Clock clock = Clock::kWall);
 
 // Runs that together last long enough for the clock (20 us).
 int64_t runs_worth_timing(PreparedCase& prepared);

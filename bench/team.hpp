@@ -6,7 +6,11 @@
 
 namespace lanewise::bench {
 
-double now();  // seconds on a steady clock
+// kThread stands still while another process has the core: for one-thread cases on a machine that is busy with other
+// things.
+enum class Clock { kWall, kThread };
+
+double now(Clock clock = Clock::kWall);  // seconds
 
 // The shortest of `repeats` times that work(0) ... work(threads - 1) take together. The threads live for this call
 // only: between measurements nothing spins on the cores.
