@@ -168,7 +168,8 @@ void attend_row(const Row& row, size_t r, ReferenceResult& result) {
     keys.push_back(j);
     scores.push_back(row.score(j, magnitude));
     undefined |= !(scores.back() < kInfinity);
-    result.score_magnitude[r] = std::max(result.score_magnitude[r], magnitude);
+    // A score of -inf is exact: it weighs nothing.
+    if (scores.back() > -kInfinity) result.score_magnitude[r] = std::max(result.score_magnitude[r], magnitude);
     const int64_t block = (row.s.kv_start + j) / kBlock;
     result.blocks[r] += block != last_block;
     last_block = block;

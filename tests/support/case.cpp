@@ -118,7 +118,9 @@ int64_t Case::q_offset_of(int64_t b) const {
 
 bool Case::key_is_seen(int64_t b, int64_t j) const {
   if (q_len_of(b) == 0 || j >= kv_len_of(b)) return false;
-  return !causal_ || kv_start_of(b) + j <= q_offset_of(b) + q_len_of(b) - 1;
+  const int64_t key = kv_start_of(b) + j, first = q_offset_of(b), last = first + q_len_of(b) - 1;
+  if (causal_ && key > last) return false;
+  return (window_[0] < 0 || key >= first - window_[0]) && (window_[1] < 0 || key <= last + window_[1]);
 }
 
 Case Case::batch_part(int64_t b) {
@@ -188,6 +190,8 @@ Prepared Case::prepare(Edge edge, float poison) {
   p.problem.k_type = p.problem.v_type = kv_type_;
   p.problem.out_type = out_type_;
   p.problem.causal = causal_;
+  p.problem.window_left = window_[0];
+  p.problem.window_right = window_[1];
   p.problem.has_scale = scale_.has_value();
   p.problem.scale = scale_.value_or(0.0f);
   p.problem.has_q_offset = q_offset_.has_value();
@@ -277,6 +281,14 @@ std::vector<Result> Case::check() {
     results.push_back(std::move(*first));
   });
   return results;
+}
+
+Case scores_case(const std::vector<float>& scores, const std::vector<float>& values) {
+  Case c = Case().heads(1, 1).len(1, static_cast<int64_t>(scores.size())).dims(1).scale(1);
+  c.q().fill(1);
+  c.k().values = scores;
+  c.v().values = values;
+  return c;
 }
 
 Expectation::Expectation(Case& c) : q_lengths_(c.q_lengths_) {

@@ -41,6 +41,7 @@ class Case {
   Case& amplitudes(float q, float k, float v) { return amplitudes_ = {q, k, v}, *this; }
   Case& seed(uint64_t first_stream) { return stream_ = first_stream, *this; }
   Case& causal(bool on = true) { return causal_ = on, *this; }
+  Case& window(int64_t left, int64_t right) { return window_ = {left, right}, *this; }
   Case& scale(float value) { return scale_ = value, *this; }
   Case& q_offset(int64_t value) { return q_offset_ = value, *this; }
   Case& q_offsets(std::vector<int32_t> values) { return q_offsets_ = std::move(values), *this; }
@@ -74,7 +75,7 @@ class Case {
   // FMA), nothing else written. One result a target.
   std::vector<Result> check();
 
-  // Key j of sequence b has some query that may see it, by length and causal.
+  // Key j of sequence b has some query that may see it, by length, causal and window.
   bool key_is_seen(int64_t b, int64_t j) const;
 
  private:
@@ -90,6 +91,7 @@ class Case {
   std::array<float, 3> amplitudes_ = {1, 1, 1};
   uint64_t stream_ = 1;
   bool causal_ = false, lse_ = true, state_ = false;
+  std::array<int64_t, 2> window_ = {-1, -1};
   std::optional<float> scale_;
   std::optional<int64_t> q_offset_;
   std::optional<std::array<int64_t, 3>> capacity_;
@@ -97,6 +99,9 @@ class Case {
   std::array<Layout, 4> layouts_ = {Layout::kBhld, Layout::kBhld, Layout::kBhld, Layout::kBhld};
   std::optional<Array> q_, k_, v_, state_max_, state_sum_, state_acc_;
 };
+
+// One head, one query of dimension 1: scores and values as given.
+Case scores_case(const std::vector<float>& scores, const std::vector<float>& values);
 
 // What the reference says about a case, computed once.
 class Expectation {
