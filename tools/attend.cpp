@@ -301,6 +301,7 @@ void add_attend(CLI::App& app, Action& chosen) {
   command->add_flag("--state-out", flags->state_out, "also write state_max, state_sum, state_acc")->group(output);
   command->add_flag("--quiet", flags->quiet, "print nothing but failures")->group(output);
   command->add_option("--repeat", flags->repeat, "run N times and print the best time")
+      ->check(check_integer)
       ->option_text("N")
       ->group(output);
   const std::string checks = "Checks (exit code 1 if one fails)";
@@ -312,6 +313,7 @@ void add_attend(CLI::App& app, Action& chosen) {
       ->option_text("NAME|FILE.npy")
       ->group(checks);
   command->add_option("--tolerance", flags->tolerance, "largest error of out allowed there (default: the bound)")
+      ->check(check_number)
       ->option_text("T")
       ->group(checks);
   command->add_option("--verify-lse", flags->verify_lse, "compare lse with this tensor or npy file")
@@ -319,6 +321,7 @@ void add_attend(CLI::App& app, Action& chosen) {
       ->group(checks);
   command
       ->add_option("--lse-tolerance", flags->lse_tolerance, "largest error of lse allowed there (default: the bound)")
+      ->check(check_number)
       ->option_text("T")
       ->group(checks);
   command->footer(

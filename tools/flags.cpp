@@ -2,9 +2,24 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
+#include <system_error>
 
 namespace lanewise::tools {
+
+std::string check_integer(const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? ""
+                                                                  : io::quote(text) + " is not an integer of 64 bits";
+}
+
+std::string check_number(const std::string& text) {
+  char* end = nullptr;
+  std::strtod(text.c_str(), &end);
+  return !text.empty() && end == text.c_str() + text.size() ? "" : io::quote(text) + " is not a number";
+}
 
 const std::vector<TensorName>& tensor_names() {
   static const std::vector<TensorName> names = {
@@ -52,16 +67,24 @@ void add_problem_flags(CLI::App& app, Flags& flags) {
   app.add_flag("--causal", flags.causal, "a query sees keys up to its own position")->group(rules);
   app.add_option("--q-offset", flags.q_offset,
                  "position of query 0 on the key axis (default: the last query is at the last key)")
+      ->check(check_integer)
       ->option_text("N")
       ->group(rules);
   app.add_option("--window", flags.window, "a query at p sees keys p - L ... p + R; -1 is open")
       ->option_text("L,R")
       ->group(rules);
   app.add_option("--prefix", flags.prefix, "the first N positions are visible whatever causal and window say")
+      ->check(check_integer)
       ->option_text("N")
       ->group(rules);
-  app.add_option("--scale", flags.scale, "multiplies q k (default 1/sqrt(qk_dim))")->option_text("X")->group(rules);
-  app.add_option("--softcap", flags.softcap, "score = X tanh(score / X); 0 is off")->option_text("X")->group(rules);
+  app.add_option("--scale", flags.scale, "multiplies q k (default 1/sqrt(qk_dim))")
+      ->check(check_number)
+      ->option_text("X")
+      ->group(rules);
+  app.add_option("--softcap", flags.softcap, "score = X tanh(score / X); 0 is off")
+      ->check(check_number)
+      ->option_text("X")
+      ->group(rules);
   app.add_flag("--alibi", flags.alibi, "ALiBi with the standard slopes")->group(rules);
   app.add_option("--block-mask", flags.block_mask, "tile size of block_indptr and block_indices")
       ->option_text("ROWS,KEYS")
@@ -76,6 +99,7 @@ void add_problem_flags(CLI::App& app, Flags& flags) {
       ->option_text("f32|bf16|f16")
       ->group(storage);
   app.add_option("--pad", flags.pad, "lay tensors out with N poisoned elements after each row")
+      ->check(check_integer)
       ->option_text("N")
       ->group(storage);
   app.add_option("--ignore", flags.ignored, "tensors of IN not to use")
@@ -89,7 +113,10 @@ void add_problem_flags(CLI::App& app, Flags& flags) {
   app.add_option("--target", flags.target, "instruction set (default: LANEWISE_TARGET, else the best)")
       ->option_text("NAME")
       ->group(run);
-  app.add_option("--threads", flags.threads, "at most N threads; 0: OpenMP's default")->option_text("N")->group(run);
+  app.add_option("--threads", flags.threads, "at most N threads; 0: OpenMP's default")
+      ->check(check_integer)
+      ->option_text("N")
+      ->group(run);
   app.add_option("--executor", flags.executor, "who runs the tasks (default openmp)")
       ->option_text("openmp|caller|callback|parts")
       ->group(run);

@@ -51,6 +51,11 @@ const std::vector<TensorName>& tensor_names();
 // Adds all of Flags, the input file and one --NAME FILE.npy flag a tensor to a subcommand.
 void add_problem_flags(CLI::App& app, Flags& flags);
 
+// For CLI11's check(): what is wrong with the text, or nothing. CLI11 itself takes an empty text for "not given" and
+// cuts off large numbers.
+std::string check_integer(const std::string& text);
+std::string check_number(const std::string& text);
+
 // "4,-1" as exactly `count` integers; `what` names the flag in the message.
 std::vector<int64_t> parse_integers(const std::string& what, const std::string& text, size_t count);
 
