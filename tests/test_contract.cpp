@@ -28,6 +28,7 @@ std::vector<Subject> subjects() {
       {"odd sizes", Case().batch(2).heads(3, 1).len(61, 259).dims(7, 5).causal()},
       {"lengths", Case().batch(4).heads(4, 2).len(90, 300).dims(40).causal().q_lengths({90, 0, 17, 1}).kv_lengths({300, 20, 4, 0})},
       {"large scores", Case().heads(2, 1).len(120, 520).dims(64).amplitudes(30, 30, 1).causal()},
+      {"window", Case().heads(4, 2).len(120, 700).dims(24).causal().window(300, -1)},
       {"spans", Case().heads(2, 2).len(40, 8500).dims(16).causal()},
   };
 }
@@ -61,7 +62,7 @@ TEST_CASE("the same bits from every executor, thread count and target") {
 
 // A host's mode must not reach the result, and the library must leave it as it was. Inputs and results among the
 // denormals, so that flushing them shows; a sum of 2^-24 steps, so that rounding does.
-TEST_CASE("the host's floating-point mode changes nothing and stays as it is") {
+TEST_CASE("U03: the host's floating-point mode changes nothing and stays as it is") {
   const uint64_t usual = float_mode() & ~kFlags;
   const uint64_t modes[] = {usual | kFlushToZero, usual | kDenormalsAreZero, usual | kFlushToZero | kDenormalsAreZero,
                             usual | kRoundUp, usual | kRoundUp | kFlushToZero | kDenormalsAreZero};
@@ -103,7 +104,7 @@ TEST_CASE("the host's floating-point mode changes nothing and stays as it is") {
 }
 
 #if defined(__SSE2__)
-TEST_CASE("unmasked exceptions of the host do not trap in the library, and its flags stay its own") {
+TEST_CASE("U03: unmasked exceptions of the host do not trap in the library, and its flags stay its own") {
   for_each_target([](const std::string& target) {
     // Underflow, overflow and invalid would all be raised: hidden sentinels, huge scores, a NaN key.
     Case c = Case().heads(2, 1).len(40, 300).dims(16).amplitudes(1e18f, 1e18f, 1).causal();

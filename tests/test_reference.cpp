@@ -40,15 +40,6 @@ Case uniform(int64_t q_len, int64_t kv_len) {
   return c;
 }
 
-// Scores as given: one query of 1, scale 1, k = score, v = value.
-Case scores(const std::vector<float>& score, const std::vector<float>& value) {
-  Case c = Case().heads(1, 1).len(1, static_cast<int64_t>(score.size())).dims(1).scale(1);
-  c.q().fill(1);
-  c.k().values = score;
-  c.v().values = value;
-  return c;
-}
-
 void check_rows(const ReferenceResult& found, const std::vector<double>& out) {
   REQUIRE(found.out.size() == out.size());
   for (size_t n = 0; n < out.size(); ++n) {
@@ -176,12 +167,12 @@ TEST_CASE("reference: scale is a number, not a marker") {
 }
 
 TEST_CASE("reference: softcap comes before bias") {
-  Prepared p = scores({120, 60}, {1, 0}).prepare();
+  Prepared p = scores_case({120, 60}, {1, 0}).prepare();
   p.problem.softcap = 30;  // H05
   check_rows(solve(p), {1 / (1 + std::exp(30 * (std::tanh(2.0) - std::tanh(4.0))))});
   CHECK(std::fabs(solve(p).out[0] - 0.7425093) < 1e-7);
   CHECK(solve(p).softcapped);
-  p = scores({0, 0, 0, 0}, {1, 0, 0, 0}).prepare();
+  p = scores_case({0, 0, 0, 0}, {1, 0, 0, 0}).prepare();
   const float bias[] = {5, 0, 0, 0};
   p.problem.softcap = 1;
   p.problem.bias_type = LW_TYPE_F32;
@@ -215,7 +206,7 @@ TEST_CASE("reference: ALiBi falls with distance, by query head and sequence") {
 TEST_CASE("reference: a sink takes weight and gives none") {
   const std::vector<float> ones(5, 1.0f), zeros(5, 0.0f);
   for (const float sink : {-kInf, -1e4f, -80.0f, 0.0f, 1.5f, 80.0f, 1e4f}) {
-    Prepared p = scores(zeros, ones).prepare();
+    Prepared p = scores_case(zeros, ones).prepare();
     p.problem.sinks = 1;
     p.problem.softcap = 2;  // J05: the sink is neither capped nor scaled
     p.inputs.sinks = &sink;
@@ -228,7 +219,7 @@ TEST_CASE("reference: a sink takes weight and gives none") {
     CHECK(solve(p).lse[0] == logit);
   }
   for (const float sink : {kNan, kInf}) {
-    Prepared p = scores(zeros, ones).prepare();
+    Prepared p = scores_case(zeros, ones).prepare();
     p.problem.sinks = 1;
     p.inputs.sinks = &sink;
     check_rows(solve(p), {static_cast<double>(kNan)});
@@ -237,7 +228,7 @@ TEST_CASE("reference: a sink takes weight and gives none") {
 
 TEST_CASE("reference: undefined scores make their row NaN, -inf scores weigh nothing") {
   const auto row = [](const std::vector<float>& score, const std::vector<float>& value) {
-    return solve(scores(score, value).prepare());
+    return solve(scores_case(score, value).prepare());
   };
   CHECK(std::isnan(row({0, kNan}, {1, 2}).out[0]));
   CHECK(std::isnan(row({0, kNan}, {1, 2}).lse[0]));

@@ -58,16 +58,16 @@ TEST_CASE("a comparison with the reference finds one wrong element, and a NaN") 
   Array out({2, 2, 3, 2}), lse({2, 2, 3, 1});
   for (size_t n = 0; n < out.values.size(); ++n) out.values[n] = static_cast<float>(expected.out[n]);
   for (size_t n = 0; n < lse.values.size(); ++n) lse.values[n] = static_cast<float>(expected.lse[n]);
-  REQUIRE(difference_from_reference(p.problem, expected, out, lse, {}) == "");
+  REQUIRE(agreement(p.problem, expected, out, lse, {}).difference == "");
   for (const float wrong : {1e-5f, std::numeric_limits<float>::quiet_NaN()}) {
     Array off = out;
     off.values[7] += wrong;
-    CHECK(difference_from_reference(p.problem, expected, off, lse, {}) != "");
+    CHECK(agreement(p.problem, expected, off, lse, {}).difference != "");
     off = lse;
     off.values[11] += wrong;
-    CHECK(difference_from_reference(p.problem, expected, out, off, {}) != "");
+    CHECK(agreement(p.problem, expected, out, off, {}).difference != "");
     // Row 2 of a sequence with two queries is nobody's.
-    CHECK(difference_from_reference(p.problem, expected, out, off, {3, 2}) == "");
+    CHECK(agreement(p.problem, expected, out, off, {3, 2}).difference == "");
   }
 }
 

@@ -297,9 +297,9 @@ Expectation::Expectation(Case& c) : q_lengths_(c.q_lengths_) {
   reference_ = reference(p.problem, p.inputs);
 }
 
-std::string Expectation::difference(const Result& result) const {
-  if (result.status.code != LW_OK) return result.status.message;
-  return difference_from_reference(problem_, reference_, result.out, result.lse, q_lengths_);
+Agreement Expectation::agreement(const Result& result) const {
+  if (result.status.code != LW_OK) return {0, result.status.message};
+  return test::agreement(problem_, reference_, result.out, result.lse, q_lengths_);
 }
 
 }  // namespace lanewise::test

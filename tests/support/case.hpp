@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "array.hpp"
+#include "compare.hpp"
 #include "lanewise/lanewise.h"
 #include "run.hpp"
 #include "src/reference.hpp"
@@ -110,7 +111,8 @@ class Expectation {
 
   const ReferenceResult& reference_result() const { return reference_; }
   // Empty when `result` succeeded and agrees within the bounds, else what is off.
-  std::string difference(const Result& result) const;
+  std::string difference(const Result& result) const { return agreement(result).difference; }
+  Agreement agreement(const Result& result) const;
 
  private:
   lw_problem problem_;

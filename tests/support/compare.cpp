@@ -33,25 +33,37 @@ bool agrees(double value, double expected, double bound) {
   return std::fabs(value - expected) <= bound;
 }
 
-std::string difference_from_reference(const lw_problem& problem, const ReferenceResult& expected, const Array& out,
-                                      const Array& lse, const std::vector<int32_t>& q_lengths) {
-  const int64_t v_dim = problem.v_dim, heads = out.shape[1], q_len = out.shape[2];
-  if (out.values.size() != expected.out.size()) return "out and reference differ in size";
+Agreement agreement(const lw_problem& problem, const ReferenceResult& expected, const Array& out, const Array& lse,
+                    const std::vector<int32_t>& q_lengths) {
+  const size_t v_dim = static_cast<size_t>(problem.v_dim);
+  const size_t heads = static_cast<size_t>(out.shape[1]), q_len = static_cast<size_t>(out.shape[2]);
+  Agreement result;
+  if (out.values.size() != expected.out.size()) {
+    result.difference = "out and reference differ in size";
+    return result;
+  }
+  // False, and described, where value is off.
+  const auto holds = [&](const char* what, size_t row, size_t dim, float value, double right, double bound) {
+    const double wide = static_cast<double>(value), share = std::fabs(wide - right) / bound;
+    if (agrees(wide, right, bound)) {
+      if (share > result.worst) result.worst = share;
+      return true;
+    }
+    result.difference = words(what, row, static_cast<int64_t>(dim), wide, right, bound);
+    return false;
+  };
   for (size_t row = 0; row < expected.lse.size(); ++row) {
-    const size_t i = row % static_cast<size_t>(q_len), b = row / static_cast<size_t>(q_len * heads);
-    if (!q_lengths.empty() && i >= static_cast<size_t>(q_lengths[b])) continue;
+    if (!q_lengths.empty() && row % q_len >= static_cast<size_t>(q_lengths[row / (q_len * heads)])) continue;
     const double bound = bound_of(problem, expected, row);
-    for (int64_t x = 0; x < v_dim; ++x) {
-      const size_t n = row * static_cast<size_t>(v_dim) + static_cast<size_t>(x);
+    for (size_t x = 0; x < v_dim; ++x) {
+      const size_t n = row * v_dim + x;
       const double total = bound + rounding_bound(problem.out_type, expected.out[n]);
-      const double value = static_cast<double>(out.values[n]);
-      if (!agrees(value, expected.out[n], total)) return words("out", row, x, value, expected.out[n], total);
+      if (!holds("out", row, x, out.values[n], expected.out[n], total)) return result;
     }
     if (lse.values.empty()) continue;
-    const double value = static_cast<double>(lse.values[row]), lse_limit = lse_bound(problem, expected, row);
-    if (!agrees(value, expected.lse[row], lse_limit)) return words("lse", row, 0, value, expected.lse[row], lse_limit);
+    if (!holds("lse", row, 0, lse.values[row], expected.lse[row], lse_bound(problem, expected, row))) return result;
   }
-  return "";
+  return result;
 }
 
 }  // namespace lanewise::test

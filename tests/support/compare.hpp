@@ -12,10 +12,15 @@ namespace lanewise::test {
 
 bool agrees(double value, double expected, double bound);
 
-// Empty when out and lse agree with the reference in the bounds of docs/NUMERICS.md, else the worst element in words.
-// Rows with A <= 16, ordinary inputs, are held to 2e-6 * V: typical, and four times tighter than the bound.
-// lse may be empty. q_lengths: rows from there on belong to no sequence and are not compared; empty: all rows do.
-std::string difference_from_reference(const lw_problem& problem, const ReferenceResult& expected, const Array& out,
-                                      const Array& lse, const std::vector<int32_t>& q_lengths);
+struct Agreement {
+  double worst = 0;        // largest error as a share of its bound, over the elements before the first disagreement
+  std::string difference;  // the first disagreement in words; empty if there is none
+};
+
+// out and lse against the reference, in the bounds of docs/NUMERICS.md. Rows with A <= 16, ordinary inputs, are held to
+// 2e-6 * V: typical, and four times tighter than the bound. lse may be empty. q_lengths: rows from there on belong to no
+// sequence and are not compared; empty: all rows do.
+Agreement agreement(const lw_problem& problem, const ReferenceResult& expected, const Array& out, const Array& lse,
+                    const std::vector<int32_t>& q_lengths);
 
 }  // namespace lanewise::test
