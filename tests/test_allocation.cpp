@@ -1,5 +1,5 @@
-// A run allocates nothing: every allocation of the process is counted, the C library's and operator new's. The first run
-// of a process may start OpenMP's threads; from the second on the count must stand still.
+// A run allocates nothing: every allocation of the process is counted, the C library's and operator new's. The first
+// run of a process may start OpenMP's threads; from the second on the count must stand still.
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cerrno>
@@ -72,7 +72,8 @@ TEST_CASE("from the second call on, a run allocates nothing") {
       Case().heads(8, 2).len(130, 600).dims(64).causal(),
       Case().batch(2).heads(4, 4).len(1, 900).dims(128),
       // Copied K and V, states in and out.
-      Case().heads(32, 32).len(40, 64).dims(128).layouts(Layout::kBlhd, Layout::kBlhd, Layout::kTransposed, Layout::kBlhd),
+      Case().heads(32, 32).len(40, 64).dims(128).layouts(Layout::kBlhd, Layout::kBlhd, Layout::kTransposed,
+                                                         Layout::kBlhd),
       Case().heads(1, 1).len(4, 4).dims(64).with_state(),
   };
   for (Case c : cases) {
@@ -83,7 +84,9 @@ TEST_CASE("from the second call on, a run allocates nothing") {
       const int64_t size = lw_plan_workspace_size(plan.get(), 2);
       GuardedBuffer workspace(static_cast<size_t>(size), Edge::kEnd, 64);
       for (const lw_executor& executor : {Executor::caller(), Executor::openmp(1), Executor::openmp(2)}) {
-        const auto run = [&] { return lw_run(plan.get(), &p.inputs, &p.outputs, workspace.data(), size, &executor).code; };
+        const auto run = [&] {
+          return lw_run(plan.get(), &p.inputs, &p.outputs, workspace.data(), size, &executor).code;
+        };
         const int32_t first = run();
         const int64_t before = allocations;
         const int32_t second = run(), third = run();

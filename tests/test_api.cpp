@@ -156,7 +156,8 @@ TEST_CASE("O01: no keys give zeros and -inf") {
 TEST_CASE("a plan serves any sizes up to its capacity, and 0") {
   Case c = ordinary();
   for_each_target([&](const std::string& target) {
-    for (const auto& [batch, q_len, kv_len] : std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {2, 20, 90}, {1, 0, 3}, {0, 5, 5}, {2, 3, 0}}) {
+    for (const auto& [batch, q_len, kv_len] :
+         std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {2, 20, 90}, {1, 0, 3}, {0, 5, 5}, {2, 3, 0}}) {
       Case part = Case().batch(batch).heads(4, 2).len(q_len, kv_len).dims(24, 16).causal().capacity(3, 30, 100);
       const Result result = part.run({target, 2});
       CHECK(result.damage == "");

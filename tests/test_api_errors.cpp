@@ -62,15 +62,17 @@ struct Call {
 };
 
 struct Wrong {
-  const char* name;      // the argument, as the message must name it
-  const char* value;     // as the message must show it; "" where there is none to show
+  const char* name;   // the argument, as the message must name it
+  const char* value;  // as the message must show it; "" where there is none to show
   std::function<void(Call&)> change;
   int32_t code = LW_INVALID_ARGUMENT;
 };
 
 // A change to one field, with the text of its value.
-#define WRONG(name, value, statement) \
-  { name, value, [](Call& c) { statement; } }
+#define WRONG(name, value, statement)       \
+  {                                         \
+    name, value, [](Call& c) { statement; } \
+  }
 
 const std::vector<Wrong> kWrongProblems = {
     WRONG("problem", "null", c.problem = nullptr),
@@ -173,7 +175,8 @@ const std::vector<Wrong> kWrongRuns = {
     WRONG("scale", "nan", (c.p.inputs.overrides = LW_OVERRIDE_SCALE, c.p.inputs.scale = kNan)),
     WRONG("softcap", "-1", (c.p.inputs.overrides = LW_OVERRIDE_SOFTCAP, c.p.inputs.softcap = -1)),
     WRONG("window_left", "-5", (c.p.inputs.overrides = LW_OVERRIDE_WINDOW, c.p.inputs.window_left = -5)),
-    WRONG("q_offset", "9223372036854775807", (c.p.inputs.overrides = LW_OVERRIDE_Q_OFFSET, c.p.inputs.q_offset = INT64_MAX)),
+    WRONG("q_offset", "9223372036854775807",
+          (c.p.inputs.overrides = LW_OVERRIDE_Q_OFFSET, c.p.inputs.q_offset = INT64_MAX)),
     WRONG("checks", "2", c.p.inputs.checks = 2),
     {"reserved", "", [](Call& c) { c.p.inputs.reserved[0] = 1; }, LW_UNSUPPORTED},
     {"reserved", "", [](Call& c) { c.p.outputs.reserved[15] = -1; }, LW_UNSUPPORTED},
@@ -244,7 +247,8 @@ TEST_CASE("null and senseless arguments of the other calls") {
   lw_plan* plan = nullptr;
   CHECK(lw_plan_make(&call.p.problem, nullptr, nullptr).code == LW_INVALID_ARGUMENT);
   REQUIRE(lw_plan_make(&call.p.problem, nullptr, &plan).code == LW_OK);
-  CHECK(lw_run(nullptr, call.inputs, call.outputs, call.workspace, call.workspace_size, nullptr).code == LW_INVALID_ARGUMENT);
+  CHECK(lw_run(nullptr, call.inputs, call.outputs, call.workspace, call.workspace_size, nullptr).code ==
+        LW_INVALID_ARGUMENT);
   const auto part = [&](const lw_plan* of, int32_t phase, int32_t ith, int32_t nth) {
     return lw_run_part(of, call.inputs, call.outputs, call.workspace, call.workspace_size, phase, ith, nth).code;
   };

@@ -31,7 +31,8 @@ TEST_CASE("A01: whole blocks hidden before and after a row's keys (by window)") 
         const double mean = (first + static_cast<double>(i)) / 2 / 640;
         for (int64_t d = 0; d < 4; ++d) {
           const double off = static_cast<double>(result.out.at(0, 0, i, d)) - (static_cast<double>(d) + mean);
-          if (!(std::fabs(off) <= 1e-6 * (static_cast<double>(d) + 2))) FAIL(result.target << " row " << i << " off " << off);
+          if (!(std::fabs(off) <= 1e-6 * (static_cast<double>(d) + 2)))
+            FAIL(result.target << " row " << i << " off " << off);
         }
       }
     }
@@ -44,7 +45,8 @@ TEST_CASE("A07: causal with more queries than keys") {
     for (int64_t h = 0; h < 2; ++h) {
       for (int64_t i = 0; i < 4; ++i) {
         CHECK(result.lse.at(0, h, i) == -kInf);
-        for (int64_t d = 0; d < 64; ++d) CHECK((result.out.at(0, h, i, d) == 0 && !std::signbit(result.out.at(0, h, i, d))));
+        for (int64_t d = 0; d < 64; ++d)
+          CHECK((result.out.at(0, h, i, d) == 0 && !std::signbit(result.out.at(0, h, i, d))));
       }
       CHECK(std::isfinite(result.lse.at(0, h, 4)));
     }

@@ -52,8 +52,8 @@ TEST_CASE("P03: one bad length among good ones") {
         p.inputs.kv_lengths = lengths.data();
         const Result result = run_prepared(p, {target, 2});
         CHECK(result.status.code == LW_INVALID_ARGUMENT);
-        CHECK(std::string(result.status.message).find("kv_lengths[" + std::to_string(at) + "] is " + std::to_string(bad)) !=
-              std::string::npos);
+        CHECK(std::string(result.status.message)
+                  .find("kv_lengths[" + std::to_string(at) + "] is " + std::to_string(bad)) != std::string::npos);
         CHECK(result.damage == "");
       }
     }
@@ -74,7 +74,8 @@ TEST_CASE("P05: a context at the cache's capacity, and past it") {
 struct Shifted {
   GuardedBuffer buffer;
   uint8_t* data;
-  Shifted(const GuardedBuffer& from, bool shift) : buffer(from.size() + 64, Edge::kStart), data(buffer.data() + (shift ? 4 : 0)) {
+  Shifted(const GuardedBuffer& from, bool shift)
+      : buffer(from.size() + 64, Edge::kStart), data(buffer.data() + (shift ? 4 : 0)) {
     std::memcpy(data, from.data(), from.size());
   }
 };
@@ -86,7 +87,8 @@ TEST_CASE("P07: any alignment of any tensor") {
     const Result plain = c.run({target});
     for (int shifts = 0; shifts < 32; ++shifts) {
       Prepared p = c.prepare();
-      Shifted q(p.q, shifts & 1), k(p.k, shifts & 2), v(p.v, shifts & 4), out(p.out, shifts & 8), lse(p.lse, shifts & 16);
+      Shifted q(p.q, shifts & 1), k(p.k, shifts & 2), v(p.v, shifts & 4), out(p.out, shifts & 8),
+          lse(p.lse, shifts & 16);
       p.inputs.q.data = q.data;
       p.inputs.k.data = k.data;
       p.inputs.v.data = v.data;

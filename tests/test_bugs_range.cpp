@@ -28,7 +28,8 @@ TEST_CASE("C01: rows whose logits all lie far below zero") {
     for (const Result& result : c.check()) {
       const double off = static_cast<double>(result.out.values[0]) - 0.5819767068693263;
       INFO(result.target << " off by " << off);
-      // Scores are multiplied by log2(e) in float32: relative 2^-24 each for constant and product. And poly5's own error.
+      // Scores are multiplied by log2(e) in float32: relative 2^-24 each for constant and product. And poly5's own
+      // error.
       CHECK(std::fabs(off) <= std::ldexp(static_cast<double>(offset) + 63, -22) + 1e-6);
     }
   }
@@ -178,7 +179,8 @@ TEST_CASE("H07: scale 0 is a scale") {
   }
   const float root_half = static_cast<float>(1 / std::sqrt(2.0));
   const std::vector<float> means = {1, 2, 2, 3, 3, 4};
-  const std::vector<Result> unset = Case(c).check(), given = Case(c).scale(root_half).check(), zero = Case(c).scale(0).check();
+  const std::vector<Result> unset = Case(c).check(), given = Case(c).scale(root_half).check(),
+                            zero = Case(c).scale(0).check();
   for (size_t n = 0; n < unset.size(); ++n) {
     CHECK(bit_difference(unset[n], given[n]) == "");
     CHECK(zero[n].out.values == means);
@@ -186,7 +188,8 @@ TEST_CASE("H07: scale 0 is a scale") {
 }
 
 TEST_CASE("H: any finite scale, down to the signs") {
-  for (const float scale : {-1.0f, -0.125f, -0.0f, 1e-30f, 1e-45f, 3.0f}) Case().len(5, 70).dims(16).scale(scale).check();
+  for (const float scale : {-1.0f, -0.125f, -0.0f, 1e-30f, 1e-45f, 3.0f})
+    Case().len(5, 70).dims(16).scale(scale).check();
   // The largest: with scores still in range.
   Case().len(5, 70).dims(16).scale(1e38f).amplitudes(1e-19f, 1e-19f, 1).check();
   Case().len(5, 70).dims(16).scale(-1e38f).amplitudes(1e-19f, 1e-19f, 1).check();

@@ -101,7 +101,8 @@ TEST_CASE("L01: elements apart in memory, transposed views") {
 
 TEST_CASE("L03: the output goes where the caller says") {
   const Layout rows = Layout::kBhld;
-  for (const Layout out : {Layout::kBhld, Layout::kBlhd, Layout::kPaddedRows, Layout::kTransposed, Layout::kReversedLen}) {
+  for (const Layout out :
+       {Layout::kBhld, Layout::kBlhd, Layout::kPaddedRows, Layout::kTransposed, Layout::kReversedLen}) {
     Case().batch(2).heads(4, 2).len(9, 30).dims(12, 10).layouts(rows, rows, rows, out).check();
   }
 }
@@ -112,7 +113,8 @@ TEST_CASE("L05: strides of axes of size 1 mean nothing") {
   for_each_target([&](const std::string& target) {
     const Result plain = c.run({target});
     for (int64_t axis = 0; axis < 4; ++axis) {
-      for (const int64_t stride : {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{1} << 40, int64_t{-1}, INT64_MAX, INT64_MIN}) {
+      for (const int64_t stride :
+           {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{1} << 40, int64_t{-1}, INT64_MAX, INT64_MIN}) {
         Prepared p = c.prepare();
         for (lw_const_tensor* tensor : {&p.inputs.q, &p.inputs.k, &p.inputs.v}) tensor->stride[axis] = stride;
         const Result with_inputs = run_prepared(p, {target});
@@ -166,12 +168,14 @@ TEST_CASE("M: every number of rows up to two tiles, grouped and causal") {
 }
 
 TEST_CASE("M03: head sizes below, at and above a vector") {
-  for (const int64_t dim : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63}) Case().len(5, 40).dims(dim).check();
+  for (const int64_t dim : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63})
+    Case().len(5, 40).dims(dim).check();
 }
 
 TEST_CASE("M05: rows padded in memory, poison in the padding") {
   const Layout padded = Layout::kPaddedRows;  // by three elements
-  for (const int64_t dim : {5, 6, 13}) Case().heads(16, 16).len(7, 21).dims(dim).layouts(padded, padded, padded, padded).check();
+  for (const int64_t dim : {5, 6, 13})
+    Case().heads(16, 16).len(7, 21).dims(dim).layouts(padded, padded, padded, padded).check();
 }
 
 TEST_CASE("M07: longest query length 1, empty sequences between (float32, dense)") {

@@ -1,5 +1,5 @@
-// The numeric contract, bit for bit: who computes a row, in which order and in which floating-point mode of the host does
-// not change it. Every case is also compared with the reference: equal bits alone may be equally wrong.
+// The numeric contract, bit for bit: who computes a row, in which order and in which floating-point mode of the host
+// does not change it. Every case is also compared with the reference: equal bits alone may be equally wrong.
 #include <catch2/catch_test_macros.hpp>
 #include <limits>
 #include <optional>
@@ -26,7 +26,14 @@ std::vector<Subject> subjects() {
       {"causal from the top left", Case().heads(8, 8).len(150, 150).dims(32).causal().q_offset(0)},
       {"decode", Case().batch(3).heads(9, 3).len(1, 700).dims(64)},
       {"odd sizes", Case().batch(2).heads(3, 1).len(61, 259).dims(7, 5).causal()},
-      {"lengths", Case().batch(4).heads(4, 2).len(90, 300).dims(40).causal().q_lengths({90, 0, 17, 1}).kv_lengths({300, 20, 4, 0})},
+      {"lengths", Case()
+                      .batch(4)
+                      .heads(4, 2)
+                      .len(90, 300)
+                      .dims(40)
+                      .causal()
+                      .q_lengths({90, 0, 17, 1})
+                      .kv_lengths({300, 20, 4, 0})},
       {"large scores", Case().heads(2, 1).len(120, 520).dims(64).amplitudes(30, 30, 1).causal()},
       {"window", Case().heads(4, 2).len(120, 700).dims(24).causal().window(300, -1)},
       {"spans", Case().heads(2, 2).len(40, 8500).dims(16).causal()},

@@ -1,5 +1,5 @@
-// The numeric contract, bit for bit: a row's result does not depend on which rows, heads, sequences and keys are computed
-// with it, nor on where its inputs lie in memory.
+// The numeric contract, bit for bit: a row's result does not depend on which rows, heads, sequences and keys are
+// computed with it, nor on where its inputs lie in memory.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <string>
@@ -160,8 +160,10 @@ TEST_CASE("every memory layout gives the same bits") {
       const Layout rows = Layout::kBhld;
       for (const Layout layout : layouts) {
         INFO("layout " << static_cast<int>(layout) << " on " << target);
-        const std::array<Layout, 4> each[] = {{layout, rows, rows, rows}, {rows, layout, rows, rows},
-                                              {rows, rows, layout, rows}, {rows, rows, rows, layout},
+        const std::array<Layout, 4> each[] = {{layout, rows, rows, rows},
+                                              {rows, layout, rows, rows},
+                                              {rows, rows, layout, rows},
+                                              {rows, rows, rows, layout},
                                               {layout, layout, layout, layout}};
         for (const std::array<Layout, 4>& l : each) {
           const Result moved = Case(c).layouts(l[0], l[1], l[2], l[3]).run({target, 2});

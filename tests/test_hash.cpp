@@ -1,6 +1,7 @@
-// The bits themselves, pinned: hashes over out and lse of fixed problems, the same for every target with FMA, compiler and
-// machine (NEON in an emulator too). A hash says nothing about right or wrong, so each stands beside the agreement with
-// the reference, checked first. A change of a hash is a change of the numeric contract: docs/NUMERICS.md and CHANGELOG.
+// The bits themselves, pinned: hashes over out and lse of fixed problems, the same for every target with FMA, compiler
+// and machine (NEON in an emulator too). A hash says nothing about right or wrong, so each stands beside the agreement
+// with the reference, checked first. A change of a hash is a change of the numeric contract: docs/NUMERICS.md and
+// CHANGELOG.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cinttypes>
@@ -44,11 +45,15 @@ std::vector<Pinned> pinned() {
       {"three spans", Case().heads(2, 2).len(3, 8300).dims(8).amplitudes(4, 4, 1), 0x1903e691ff3f046b},
       {"odd sizes", Case().heads(3, 1).len(17, 77).dims(7, 5).causal().q_offset(30), 0xb0f039c4642d02bc},
       {"window", Case().heads(2, 1).len(40, 300).dims(16).causal().window(20, -1), 0x623340b4df744b31},
-      {"lengths", Case().batch(3).heads(2, 1).len(12, 60).dims(16).q_lengths({12, 3, 5}).kv_lengths({60, 0, 7}), 0xf7153ffdd43ec834},
-      {"layouts", Case().batch(2).heads(4, 2).len(19, 70).dims(24).layouts(blhd, transposed, blhd, rows), 0x2d7328ba4698a7d9},
-      {"large scores", Case().heads(2, 2).len(16, 300).dims(64).amplitudes(30, 30, 1e3f).scale(-0.7f), 0x93f004a9dcf29249},
+      {"lengths", Case().batch(3).heads(2, 1).len(12, 60).dims(16).q_lengths({12, 3, 5}).kv_lengths({60, 0, 7}),
+       0xf7153ffdd43ec834},
+      {"layouts", Case().batch(2).heads(4, 2).len(19, 70).dims(24).layouts(blhd, transposed, blhd, rows),
+       0x2d7328ba4698a7d9},
+      {"large scores", Case().heads(2, 2).len(16, 300).dims(64).amplitudes(30, 30, 1e3f).scale(-0.7f),
+       0x93f004a9dcf29249},
       {"denormal values", Case().heads(1, 1).len(16, 100).dims(16).amplitudes(1, 1, 1e-38f), 0x9264ba4c981441cb},
-      {"kv_start", Case().batch(2).heads(1, 1).len(9, 400).dims(16).causal().kv_starts({200, 4000}), 0x12f9dee29166686f},
+      {"kv_start", Case().batch(2).heads(1, 1).len(9, 400).dims(16).causal().kv_starts({200, 4000}),
+       0x12f9dee29166686f},
   };
 }
 
@@ -71,8 +76,8 @@ TEST_CASE("the bits of fixed problems are the stored ones", "[hash]") {
       if (print_each) std::fprintf(stderr, "%-10s %-20s 0x%016" PRIx64 "\n", target.c_str(), problems[n].name, hash);
       if (has_fma(target)) CHECK(hash == problems[n].hash);
     }
-    std::fprintf(stderr, "target %-12s hash 0x%016" PRIx64 "%s, worst error %.2f of the bound to the reference\n", target.c_str(),
-                 all, has_fma(target) ? "" : " (no FMA: its own bits)", worst);
+    std::fprintf(stderr, "target %-12s hash 0x%016" PRIx64 "%s, worst error %.2f of the bound to the reference\n",
+                 target.c_str(), all, has_fma(target) ? "" : " (no FMA: its own bits)", worst);
   });
 }
 

@@ -1,5 +1,5 @@
-// An independent opinion: matmul, softmax, matmul, with the matmuls from oneDNN and the softmax in plain double. It agrees
-// with the reference and with the library, so neither's idea of attention is only its own.
+// An independent opinion: matmul, softmax, matmul, with the matmuls from oneDNN and the softmax in plain double. It
+// agrees with the reference and with the library, so neither's idea of attention is only its own.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <dnnl.hpp>
@@ -113,8 +113,10 @@ TEST_CASE("oneDNN, the reference and the library agree") {
       for (size_t n = 0; n < result.out.values.size(); ++n) {
         const size_t row = n / static_cast<size_t>(p.problem.v_dim);
         const double bound = 2 * out_bound(p.problem, expected.reference_result(), row);
-        const double value = static_cast<double>(result.out.values[n]), theirs = static_cast<double>(other.out.values[n]);
-        if (!agrees(value, theirs, bound)) FAIL("element " << n << " on " << target << ": " << value << " and " << theirs);
+        const double value = static_cast<double>(result.out.values[n]),
+                     theirs = static_cast<double>(other.out.values[n]);
+        if (!agrees(value, theirs, bound))
+          FAIL("element " << n << " on " << target << ": " << value << " and " << theirs);
       }
     });
   }

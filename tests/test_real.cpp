@@ -34,13 +34,18 @@ struct RealFile {
 
 TEST_CASE("real model inputs: within three times plain float32's error") {
   const RealFile files[] = {
-      {"minilm_layer0_len61", 7e-7, 42.3},          {"minilm_layer0_len256", 3e-6, 68.5},
-      {"minilm_layer5_len61", 1e-6, 6.5},           {"minilm_layer5_len256", 2e-6, 8.0},
-      {"minilm_layer3_padded4", 6e-7, 16.1},        {"smollm2_layer0_len64_causal", 2e-7, 10.7},
-      {"smollm2_layer15_len200_causal", 3e-6, 21.0}, {"smollm2_layer8_decode", 5e-7, 13.1},
+      {"minilm_layer0_len61", 7e-7, 42.3},
+      {"minilm_layer0_len256", 3e-6, 68.5},
+      {"minilm_layer5_len61", 1e-6, 6.5},
+      {"minilm_layer5_len256", 2e-6, 8.0},
+      {"minilm_layer3_padded4", 6e-7, 16.1},
+      {"smollm2_layer0_len64_causal", 2e-7, 10.7},
+      {"smollm2_layer15_len200_causal", 3e-6, 21.0},
+      {"smollm2_layer8_decode", 5e-7, 13.1},
   };
   for (const RealFile& file : files) {
-    std::map<std::string, StoredTensor> tensors = read_safetensors(data_path(std::string("real/") + file.name + ".safetensors"));
+    std::map<std::string, StoredTensor> tensors =
+        read_safetensors(data_path(std::string("real/") + file.name + ".safetensors"));
     const Shape q = tensors["q"].shape, k = tensors["k"].shape;
     Case c = Case().batch(q[0]).heads(q[1], k[1]).len(q[2], k[2]).dims(q[3]);
     c.q() = tensors["q"].as_array();

@@ -1,5 +1,5 @@
-// The reference against answers that are known without it: closed forms, hand-checked examples, real inputs with float64
-// answers from elsewhere. One case a rule, so that a wrong rule names itself.
+// The reference against answers that are known without it: closed forms, hand-checked examples, real inputs with
+// float64 answers from elsewhere. One case a rule, so that a wrong rule names itself.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -89,7 +89,8 @@ TEST_CASE("reference: causal, window and prefix see what they say") {
 
 TEST_CASE("reference: q_offset's default lines up the last query with the last key") {
   check_visible(uniform(4, 9).causal().prepare(), [](int64_t i, int64_t j) { return j <= i + 5; });
-  check_visible(uniform(7, 3).causal().prepare(), [](int64_t i, int64_t j) { return j <= i - 4; });  // rows 0-3 see none
+  check_visible(uniform(7, 3).causal().prepare(),
+                [](int64_t i, int64_t j) { return j <= i - 4; });  // rows 0-3 see none
   const std::vector<int32_t> lengths = {6}, starts = {10}, offsets = {12}, positions = {11, 11, 15};
   Prepared p = uniform(3, 9).kv_lengths(lengths).prepare();
   p.problem.causal = 1;

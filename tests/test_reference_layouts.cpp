@@ -1,5 +1,5 @@
-// The reference on other storage (ragged, paged, 16-bit, continued), which must not change an answer, and on answers from
-// elsewhere: hand-checked examples and real model inputs.
+// The reference on other storage (ragged, paged, 16-bit, continued), which must not change an answer, and on answers
+// from elsewhere: hand-checked examples and real model inputs.
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
@@ -36,7 +36,8 @@ double largest_difference(const std::vector<double>& found, const std::vector<do
   for (size_t n = 0; n < found.size(); ++n) {
     const bool same = agrees(found[n], expected[n], 0);
     const double difference = std::fabs(found[n] - expected[n]);
-    if (!same) worst = std::isfinite(difference) ? std::max(worst, difference) : std::numeric_limits<double>::infinity();
+    if (!same)
+      worst = std::isfinite(difference) ? std::max(worst, difference) : std::numeric_limits<double>::infinity();
   }
   return worst;
 }
@@ -205,8 +206,8 @@ TEST_CASE("reference: the hand-checked examples") {
   }
 }
 
-// The files' float64 answers use the exact scale, the library float32(scale): for qk_dim 32 that differs by 1.4e-8. Twice
-// the dimension makes up for it: q' = [q, e q], k' = [k, k] with 1 + e = exact / float32.
+// The files' float64 answers use the exact scale, the library float32(scale): for qk_dim 32 that differs by 1.4e-8.
+// Twice the dimension makes up for it: q' = [q, e q], k' = [k, k] with 1 + e = exact / float32.
 Case with_exact_scale(const Array& q, const Array& k, const Array& v) {
   const int64_t dim = q.shape[3];
   const double exact = 1 / std::sqrt(static_cast<double>(dim));
@@ -225,7 +226,7 @@ Case with_exact_scale(const Array& q, const Array& k, const Array& v) {
 
 TEST_CASE("reference: real model inputs with their float64 answers") {
   const std::vector<std::string> names = {
-      "minilm_layer0_len61",   "minilm_layer0_len256",        "minilm_layer5_len61",          "minilm_layer5_len256",
+      "minilm_layer0_len61",   "minilm_layer0_len256",        "minilm_layer5_len61",           "minilm_layer5_len256",
       "minilm_layer3_padded4", "smollm2_layer0_len64_causal", "smollm2_layer15_len200_causal", "smollm2_layer8_decode"};
   for (const std::string& name : names) {
     INFO(name);

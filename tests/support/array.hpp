@@ -1,5 +1,6 @@
 // A dense float array [n0, n1, n2, n3]: the logical content of q, k, v, out (batch, head, len, dim) and lse (dim 1),
-// whatever a tensor's storage type and strides are. Also the storage types' conversions, written apart from the library's.
+// whatever a tensor's storage type and strides are. Also the storage types' conversions, written apart from the
+// library's.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
-// One attention problem as a test sees it: sizes and rules by fluent setters, logical q, k, v (from the generator unless
-// changed), storage types and memory layouts. A case lays its tensors out in guarded, poisoned buffers, runs the library
-// on them and gives back logical results; check() compares every target, thread count and buffer form with the reference
-// and with each other.
+// One attention problem as a test sees it: sizes and rules by fluent setters, logical q, k, v (from the generator
+// unless changed), storage types and memory layouts. A case lays its tensors out in guarded, poisoned buffers, runs the
+// library on them and gives back logical results; check() compares every target, thread count and buffer form with the
+// reference and with each other.
 //
 //   Case().heads(8, 2).len(7, 300).dims(64).causal().check();
 #pragma once
@@ -71,9 +71,9 @@ class Case {
   Prepared prepare(Edge edge = Edge::kEnd, float poison = std::numeric_limits<float>::quiet_NaN());
   Result run(const How& how);
 
-  // Runs on every target with 1, 2 and 7 threads in four buffer forms (ends at a guard page or starts after one, poisoned
-  // with NaN, inf, 1e38 or 0): all within the reference's bounds, all with the same bits (between targets: those with
-  // FMA), nothing else written. One result a target.
+  // Runs on every target with 1, 2 and 7 threads in four buffer forms (ends at a guard page or starts after one,
+  // poisoned with NaN, inf, 1e38 or 0): all within the reference's bounds, all with the same bits (between targets:
+  // those with FMA), nothing else written. One result a target.
   std::vector<Result> check();
 
   // Key j of sequence b has some query that may see it, by length, causal and window.

@@ -7,8 +7,8 @@
 namespace lanewise::test {
 namespace {
 
-constexpr double kOrdinaryMagnitude = 16;   // A
-constexpr double kOrdinaryError = 2e-6;     // of V
+constexpr double kOrdinaryMagnitude = 16;        // A
+constexpr double kOrdinaryError = 2e-6;          // of V
 constexpr double kBlockError = 1.0 / (1 << 24);  // each block merge rounds once
 
 double bound_of(const lw_problem& problem, const ReferenceResult& expected, size_t row) {

@@ -18,8 +18,8 @@ struct Agreement {
 };
 
 // out and lse against the reference, in the bounds of docs/NUMERICS.md. Rows with A <= 16, ordinary inputs, are held to
-// 2e-6 * V: typical, and four times tighter than the bound. lse may be empty. q_lengths: rows from there on belong to no
-// sequence and are not compared; empty: all rows do.
+// 2e-6 * V: typical, and four times tighter than the bound. lse may be empty. q_lengths: rows from there on belong to
+// no sequence and are not compared; empty: all rows do.
 Agreement agreement(const lw_problem& problem, const ReferenceResult& expected, const Array& out, const Array& lse,
                     const std::vector<int32_t>& q_lengths);
 

@@ -1,4 +1,5 @@
-// The calling thread's floating-point mode, as a host may have set it: rounding, flush to zero, denormals as zero, traps.
+// The calling thread's floating-point mode, as a host may have set it: rounding, flush to zero, denormals as zero,
+// traps.
 #pragma once
 
 #include <cfenv>

@@ -1,5 +1,5 @@
-// The generator of docs/RELIABILITY.md: element i of stream s, in [-1, 1), exact in float32. i is the row-major index in
-// the logical tensor, so that a value does not depend on layout.
+// The generator of docs/RELIABILITY.md: element i of stream s, in [-1, 1), exact in float32. i is the row-major index
+// in the logical tensor, so that a value does not depend on layout.
 #pragma once
 
 #include <cstdint>

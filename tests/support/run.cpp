@@ -52,8 +52,7 @@ lw_status run_parts(const lw_plan* plan, const Prepared& p, void* workspace, int
   std::vector<lw_status> statuses(static_cast<size_t>(parts));
   for (int32_t phase = 0; phase < lw_plan_phases(plan); ++phase) {
     const auto part = [&, phase](int32_t ith) {
-      statuses[static_cast<size_t>(ith)] =
-          lw_run_part(plan, &p.inputs, &p.outputs, workspace, size, phase, ith, parts);
+      statuses[static_cast<size_t>(ith)] = lw_run_part(plan, &p.inputs, &p.outputs, workspace, size, phase, ith, parts);
     };
     std::vector<std::thread> threads;
     for (int32_t ith = parts - 1; ith >= 0; --ith) {
@@ -148,6 +147,8 @@ Result PreparedPlan::run(Prepared& p, const How& how) const {
   return result;
 }
 
-Result run_prepared(Prepared& prepared, const How& how) { return PreparedPlan(prepared.problem, how.target).run(prepared, how); }
+Result run_prepared(Prepared& prepared, const How& how) {
+  return PreparedPlan(prepared.problem, how.target).run(prepared, how);
+}
 
 }  // namespace lanewise::test
