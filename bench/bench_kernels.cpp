@@ -4,8 +4,7 @@
 //   kernels/scores/d<dim>/v<vectors>/<target>        score tiles: pct_of_peak of the target's FMA peak
 //   kernels/values/d<dim>/v<vectors>/<target>        value tiles
 //   kernels/probs/v<vectors>/<target>                ns and cycles a vector
-//   kernels/load_queries/d<dim>/<target>             a tile's rows into lanes; ns and cycles a vector
-//   kernels/store_rows/d<dim>/<target>               a tile's lanes into rows
+//   kernels/store_rows/d<dim>/<target>               a tile's lanes into rows; ns and cycles a vector
 //   kernels/pack_rows/d<dim>/<target>                key rows 16 KiB apart into scratch
 //   kernels/pack_transposed/d<dim>/<target>          a [dim, len] cache into scratch
 //
@@ -133,19 +132,6 @@ void add_edges(const KernelParts& parts, int64_t target, int64_t dim) {
   const size_t vectors = parts.max_vectors;
   const int64_t rows = static_cast<int64_t>(vectors * parts.lanes);
   const double tile_vectors = static_cast<double>(dim) * static_cast<double>(vectors);
-  add("load_queries" + suffix, [=](benchmark::State& state) {
-    const Buffers& b = buffers();
-    Rules rules;
-    rules.factor = 1.0f;
-    RowsTask task;
-    task.qk_dim = task.v_dim = dim;
-    task.group_size = 1;
-    task.row_end = rows;
-    task.q = {b.rows.data(), LW_TYPE_F32, 0, dim, 1};
-    task.rules = &rules;
-    report_vectors(state, tile_vectors,
-                   best_call(state, [&] { parts.load_queries(task, vectors, b.scratch.as<float>()); }));
-  });
   add("store_rows" + suffix, [=](benchmark::State& state) {
     const Buffers& b = buffers();
     const ResultTensor to = {b.rows.data(), LW_TYPE_F32, 0, dim, 1};

@@ -48,10 +48,6 @@ void Values(const float* probs, const float* v, int64_t stride, int64_t v_dim, f
   kernels::AddValues<kVectors, false>(probs, v, stride, static_cast<size_t>(v_dim), strips, factors, acc);
 }
 
-void LoadQueries(const RowsTask& task, size_t vectors, float* q) {
-  kernels::LoadQueries(task, task.row_begin, task.row_end - task.row_begin, vectors, q);
-}
-
 void StoreRows(const ResultTensor& to, int64_t rows, size_t vectors, size_t v_dim, const float* from) {
   kernels::StoreRows(to, 0, rows, 1, vectors, v_dim, from);
 }
@@ -78,7 +74,6 @@ KernelParts Parts() {
   AddTile<2>(parts);
   AddTile<3>(parts);
   AddTile<4>(parts);
-  parts.load_queries = &LoadQueries;
   parts.store_rows = &StoreRows;
   parts.pack = &Pack;
   return parts;

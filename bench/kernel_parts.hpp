@@ -20,7 +20,6 @@ struct KernelParts {
   void (*probs[kMostVectors])(float* scores) = {};
   void (*values[kMostVectors])(const float* probs, const float* v, int64_t stride, int64_t v_dim, float* acc) = {};
 
-  void (*load_queries)(const RowsTask& task, size_t vectors, float* q) = nullptr;
   void (*store_rows)(const ResultTensor& to, int64_t rows, size_t vectors, size_t v_dim, const float* from) = nullptr;
   void (*pack)(const KeyTensor& keys, int64_t dim, float* packed, int64_t stride) = nullptr;  // 256 keys
 };
