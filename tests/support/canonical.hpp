@@ -1,0 +1,12 @@
+// The canonical arithmetic of docs/NUMERICS.md in scalar code, one row at a time and in the order of the document: the
+// bits a target with FMA must give. No tiles, no lanes, nothing of the kernels' but the constants of the contract.
+#pragma once
+
+#include "run.hpp"
+
+namespace lanewise::test {
+
+// Dense float32 problems with causal, window, lengths, offsets and an earlier state.
+Result canonical(const Prepared& prepared);
+
+}  // namespace lanewise::test
