@@ -53,9 +53,11 @@ void Bf16Dot(int64_t rounds) {
   const hn::Repartition<hwy::bfloat16_t, decltype(d)> d16;
   hn::Vec<decltype(d)> chain[kChains];
   Start(d, chain);
-  volatile uint16_t half = 0x3f00;  // 0.5 as bf16
-  const hn::RebindToUnsigned<decltype(d16)> du;
-  const auto x = hn::BitCast(d16, hn::Set(du, half));
+  // From memory: clang 16 does not survive a broadcast that is used as bf16.
+  HWY_ALIGN uint16_t halves[hn::MaxLanes(d16)];
+  for (uint16_t& half : halves) half = 0x3f00;  // 0.5
+  const uint16_t* volatile from = halves;
+  const auto x = hn::Load(d16, reinterpret_cast<const hwy::bfloat16_t*>(from));
   auto unused = hn::Zero(d);
   for (int64_t r = 0; r < rounds; ++r) {
     HWY_UNROLL(16)

@@ -9,7 +9,7 @@ have on the stack, by instruction-set target:
   constants  vectors only read from it: what does not change in the loop and found no register
   scalars    pointers and counters
 Loops that round are probs, not tiles: their polynomial has more constants than 16 registers hold, and a spill among
-them is not measurable (bench_kernels: 6.1 cycles a vector with and without). They are counted, nothing is asked of them.
+them cannot be measured (bench_kernels: 6.1 cycles a vector with and without). They are counted, that is all.
 Exit code 1: a tile spills, or a target has no tile at all (then the kernels changed in a way that this script does not
 understand). 77: not x86-64 code. No function name matters but the target's namespace, N_AVX2 and the like.
 """
