@@ -204,7 +204,7 @@ TEST_CASE("reference: ALiBi falls with distance, by query head and sequence") {
   CHECK(std::fabs(found.out[7] - 0.6323327) < 1e-3);  // I03 to the leading digits: its row 7, slope 1
 }
 
-TEST_CASE("reference: a sink takes weight and gives none") {
+TEST_CASE("reference: a sink takes weight and gives none (J01, J03, J05)") {
   const std::vector<float> ones(5, 1.0f), zeros(5, 0.0f);
   for (const float sink : {-kInf, -1e4f, -80.0f, 0.0f, 1.5f, 80.0f, 1e4f}) {
     Prepared p = scores_case(zeros, ones).prepare();

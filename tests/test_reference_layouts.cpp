@@ -82,7 +82,7 @@ TEST_CASE("reference: ragged sequences are single sequences") {
   for (size_t n = 32; n < 36; ++n) CHECK(ragged.lse[n] == 0);  // row 8 belongs to no sequence
 }
 
-TEST_CASE("reference: pages are read through the table, holes outside the visible range never") {
+TEST_CASE("reference: pages are read through the table, holes outside the visible range never (N01)") {
   for (const int64_t page_size : {1, 3, 4}) {
     Case dense = Case().batch(2).heads(4, 2).len(2, 10).dims(5, 4).kv_lengths({10, 7}).causal();
     dense.k();
