@@ -37,7 +37,7 @@ LW_API void lw_plan_free(lw_plan* plan) { delete plan; }
 
 LW_API int64_t lw_plan_workspace_size(const lw_plan* plan, int32_t threads) { return plan == nullptr ? 0 : workspace_size(*plan, threads); }
 
-LW_API int32_t lw_plan_phases(const lw_plan* plan) { return plan == nullptr ? 0 : 1; }
+LW_API int32_t lw_plan_phases(const lw_plan* plan) { return plan == nullptr ? 0 : 2; }
 
 LW_API lw_status lw_run(const lw_plan* plan, const lw_inputs* inputs, const lw_outputs* outputs, void* workspace, int64_t workspace_bytes,
                         const lw_executor* executor) {
@@ -48,22 +48,22 @@ LW_API lw_status lw_run(const lw_plan* plan, const lw_inputs* inputs, const lw_o
   if (const lw_status s = check_executor(executor, checked); s.code != LW_OK) return s;
   if (!has_rows(run)) return ok();
   if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, 1), 1); s.code != LW_OK) return s;
-  const int64_t fit = workspace_bytes / plan->task_scratch;
-  const int32_t threads = static_cast<int32_t>(std::min<int64_t>(threads_for(checked), fit));
+  int32_t threads = threads_for(checked);
+  while (threads > 1 && workspace_size(*plan, threads) > workspace_bytes) --threads;
   return execute(*plan, run, workspace, threads, checked);
 }
 
 LW_API lw_status lw_run_part(const lw_plan* plan, const lw_inputs* inputs, const lw_outputs* outputs, void* workspace,
                              int64_t workspace_bytes, int32_t phase, int32_t ith, int32_t nth) {
   if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
-  if (phase != 0) return failure(LW_INVALID_ARGUMENT, "phase is %d; this plan has 1: allowed is 0", phase);
+  if (phase < 0 || phase > 1) return failure(LW_INVALID_ARGUMENT, "phase is %d; allowed is 0 ... 1", phase);
   if (nth < 1) return failure(LW_INVALID_ARGUMENT, "nth is %d; allowed is 1 or more", nth);
   if (ith < 0 || ith >= nth) return failure(LW_INVALID_ARGUMENT, "ith is %d; allowed is 0 ... %d", ith, nth - 1);
   Run run;
   if (const lw_status s = check_run(plan->problem, inputs, outputs, run); s.code != LW_OK) return s;
   if (!has_rows(run)) return ok();
   if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, nth), nth); s.code != LW_OK) return s;
-  return execute_part(*plan, run, workspace, ith, nth);
+  return execute_part(*plan, run, workspace, phase, ith, nth);
 }
 
 LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, const lw_outputs* outputs, const lw_executor* executor) {

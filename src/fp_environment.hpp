@@ -16,8 +16,8 @@ class FpEnvironment {
   FpEnvironment& operator=(const FpEnvironment&) = delete;
 
  private:
-  uint64_t control_ = 0;
-  uint64_t status_ = 0;
+  [[maybe_unused]] uint64_t control_ = 0;
+  [[maybe_unused]] uint64_t status_ = 0;
 };
 
 }  // namespace lanewise

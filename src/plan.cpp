@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "fp_environment.hpp"
 #include "status.hpp"
 #include "targets.hpp"
 
@@ -26,6 +27,7 @@ int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
 
 Rules rules_of(const lw_problem& problem) {
   constexpr double kLog2E = 1.4426950408889634074;
+  const FpEnvironment environment;  // the host may round otherwise
   Rules rules;
   rules.factor = static_cast<float>(static_cast<double>(problem.scale) * kLog2E);
   rules.causal = problem.causal != 0;
@@ -42,7 +44,8 @@ bool must_pack(const lw_const_tensor& tensor) {
 
 Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles) {
   Panels panels;
-  panels.vectors = ceil_div(q_len * group_size(plan.problem), plan.kernels.lanes);
+  panels.rows = q_len * group_size(plan.problem);
+  panels.vectors = ceil_div(panels.rows, plan.kernels.lanes);
   const int64_t tiles = ceil_div(panels.vectors, plan.kernels.rows_max_vectors);
   panels.count = ceil_div(tiles, panel_tiles);
   return panels;
@@ -67,16 +70,38 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   }
   if (const lw_status s = choose_target(target, plan.target); s.code != LW_OK) return s;
   plan.kernels = kernels_for(plan.target);
-  const int64_t tiles = std::min(kPackedPanelTiles, std::max<int64_t>(1, panels_of(plan, plan.problem.q_len, 1).count));
-  plan.task_scratch =
-      static_cast<int64_t>(plan.kernels.rows_scratch_size(plan.problem.qk_dim, plan.problem.v_dim, tiles, true, true));
+  const lw_problem& p = plan.problem;
+  const int64_t tiles = std::min(kPackedPanelTiles, std::max<int64_t>(1, panels_of(plan, p.q_len, 1).count));
+  // Any task may also merge the pieces of its panel.
+  plan.panel_rows = std::min(tiles * plan.kernels.rows_max_vectors * plan.kernels.lanes, p.q_len * group_size(p));
+  plan.task_scratch = static_cast<int64_t>(std::max(plan.kernels.rows_scratch_size(p.qk_dim, p.v_dim, tiles, true, true),
+                                                    plan.kernels.keys_scratch_size(p.qk_dim, p.v_dim, plan.panel_rows)));
   return ok();
+}
+
+WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads) {
+  const lw_problem& p = plan.problem;
+  WorkspaceLayout layout = {0, 0};
+  if (threads <= 1) return layout;
+  // Fewer than kPiecesPerThread * threads panels are above the cut. The pieces wanted of all of them together are at most the work over
+  // the cut plus one a panel; where spans are too few for that, blocks are taken, and a span has 16 of them.
+  const int64_t panels_capacity = p.batch * p.kv_heads * panels_of(plan, p.q_len, 1).count;
+  const int64_t cut = kPiecesPerThread * threads;
+  const int64_t panels = std::min(panels_capacity, cut);
+  const int64_t spans = p.kv_len / kSpanKeys + 2;  // the first and the last may be partial
+  const int64_t blocks = p.kv_len / kBlockKeys + 2;
+  const int64_t units = std::min(panels * blocks, panels * spans + 2 * cut * (kSpanKeys / kBlockKeys));
+  layout.states = (units * piece_state_size(plan.panel_rows, p.v_dim) * int64_t{sizeof(float)} + 63) / 64 * 64;
+  layout.arrivals = (panels * int64_t{sizeof(int32_t)} + 63) / 64 * 64;
+  return layout;
 }
 
 int64_t workspace_size(const lw_plan& plan, int32_t threads) {
   const lw_problem& p = plan.problem;
   if (p.batch == 0 || p.q_len == 0) return 0;
-  return plan.task_scratch * std::max(threads, 1);
+  threads = std::max(threads, 1);
+  const WorkspaceLayout layout = workspace_layout(plan, threads);
+  return layout.states + layout.arrivals + plan.task_scratch * threads;
 }
 
 lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* explanation) {
@@ -89,13 +114,13 @@ lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* exp
   *explanation = lw_explanation();
   explanation->struct_size = sizeof(lw_explanation);
   explanation->target = target_name(plan.target);
-  explanation->kernel = "rows-in-lanes";
+  explanation->kernel = p.q_len * group_size(p) <= plan.kernels.few_rows ? "keys-in-lanes" : "rows-in-lanes";
   explanation->arithmetic = "canonical";
   explanation->note = plan.kernels.fma ? "" : "this target has no fused multiply-add: results differ in bits from targets that have";
   explanation->lanes = static_cast<int32_t>(plan.kernels.lanes);
   explanation->tile_rows = static_cast<int32_t>(plan.kernels.lanes * plan.kernels.rows_max_vectors);
   explanation->tile_keys = static_cast<int32_t>(plan.kernels.rows_tile_keys);
-  explanation->phases = 1;
+  explanation->phases = 2;
   explanation->row_tiles = panels_of(plan, p.q_len, 1).count;
   explanation->tasks = p.batch * p.kv_heads * panels_of(plan, p.q_len, panel_tiles_of(plan, p, false, std::max(threads, 1))).count;
   explanation->workspace = workspace_size(plan, threads);

@@ -12,6 +12,7 @@ struct lw_plan {
   lw_problem problem;  // checked: scale and arithmetic resolved
   int64_t target;      // Highway's bit
   lanewise::KernelTable kernels;
+  int64_t panel_rows;    // most rows of a panel
   int64_t task_scratch;  // bytes of one worker's scratch
 };
 
@@ -23,8 +24,22 @@ lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* exp
 // Exact for `threads` workers; 0 where there is nothing to compute.
 int64_t workspace_size(const lw_plan& plan, int32_t threads);
 
+// Bytes of the parts of a workspace, in this order; behind them the workers' scratch.
+struct WorkspaceLayout {
+  int64_t states;    // of pieces: at most as many as cutting by kPiecesPerThread can make
+  int64_t arrivals;  // one int32 a panel cut into pieces
+};
+WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads);
+
+// Panels above 1 / (kPiecesPerThread * threads) of a run's work are cut: at the end no thread is idle for more than that.
+inline constexpr int64_t kPiecesPerThread = 8;
+
+// Below this many multiply-adds a thread, waking another thread costs more than it brings (docs/PERFORMANCE.md).
+inline constexpr double kWorkPerThread = 1e6;
+
 // How the rows of one (sequence, kv head) are cut into tasks: panels of row tiles.
 struct Panels {
+  int64_t rows;     // of all heads of the group
   int64_t vectors;  // of rows
   int64_t count;    // panels
 };

@@ -1,9 +1,11 @@
 #include "problem.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 
+#include "fp_environment.hpp"
 #include "status.hpp"
 
 namespace lanewise {
@@ -17,6 +19,10 @@ constexpr float kMaxScale = 1e38f;
 lw_status invalid_size(const char* name, int64_t value, int64_t low, int64_t high) {
   return failure(LW_INVALID_ARGUMENT, "%s is %lld; allowed is %lld ... %lld", name, static_cast<long long>(value),
                  static_cast<long long>(low), static_cast<long long>(high));
+}
+
+lw_status unknown_field(const char* name) {
+  return failure(LW_UNSUPPORTED, "%s.reserved is not zero: a field this version does not know", name);
 }
 
 lw_status not_served(const char* what) { return failure(LW_UNSUPPORTED, "%s: not served by this version of lanewise", what); }
@@ -196,11 +202,19 @@ lw_status check_tensors(const Run& run) {
   const lw_problem& p = run.problem;
   const lw_inputs& in = run.inputs;
   const lw_outputs& out = run.outputs;
-  const Axes q_axes = {{p.batch, p.q_heads, p.q_len, p.qk_dim}};
-  const Axes k_axes = {{p.batch, p.kv_heads, p.kv_len, p.qk_dim}};
-  const Axes v_axes = {{p.batch, p.kv_heads, p.kv_len, p.v_dim}};
-  const Axes out_axes = {{p.batch, p.q_heads, p.q_len, p.v_dim}};
-  const Axes row_axes = {{p.batch, p.q_heads, p.q_len, 1}};
+  // A ragged tensor has one axis of tokens for all sequences, a paged one has pages for sequences.
+  const bool ragged_q = p.q_layout == LW_LAYOUT_RAGGED;
+  const bool ragged_kv = p.kv_layout == LW_LAYOUT_RAGGED;
+  const bool paged = p.kv_layout == LW_LAYOUT_PAGED;
+  const int64_t q_outer = ragged_q ? std::min<int64_t>(p.batch, 1) : p.batch;
+  const int64_t q_rows = ragged_q ? in.cu_seqlens_q[p.batch] : p.q_len;
+  const int64_t kv_outer = paged ? p.page_count : ragged_kv ? std::min<int64_t>(p.batch, 1) : p.batch;
+  const int64_t kv_rows = paged ? p.page_size : ragged_kv ? in.cu_seqlens_kv[p.batch] : p.kv_len;
+  const Axes q_axes = {{q_outer, p.q_heads, q_rows, p.qk_dim}};
+  const Axes k_axes = {{kv_outer, p.kv_heads, kv_rows, p.qk_dim}};
+  const Axes v_axes = {{kv_outer, p.kv_heads, kv_rows, p.v_dim}};
+  const Axes out_axes = {{q_outer, p.q_heads, q_rows, p.v_dim}};
+  const Axes row_axes = {{q_outer, p.q_heads, q_rows, 1}};
 
   const bool state_in = in.state_max.data != nullptr || in.state_sum.data != nullptr || in.state_acc.data != nullptr;
   const bool state_out = out.state_max.data != nullptr || out.state_sum.data != nullptr || out.state_acc.data != nullptr;
@@ -235,6 +249,7 @@ lw_status check_tensors(const Run& run) {
     input_range[i] = {inputs[i].name, Range{nullptr, nullptr, false}};
     if (!inputs[i].given) continue;
     const auto& t = inputs[i];
+    if (!all_zero(t.tensor.reserved)) return unknown_field(t.name);
     if (const lw_status s = check_tensor(t.name, t.tensor.data, t.tensor.type, t.type, t.tensor.stride, t.axes, input_range[i].range);
         s.code != LW_OK) {
       return s;
@@ -244,6 +259,7 @@ lw_status check_tensors(const Run& run) {
     output_range[i] = {outputs[i].name, Range{nullptr, nullptr, false}};
     if (!outputs[i].given) continue;
     const auto& t = outputs[i];
+    if (!all_zero(t.tensor.reserved)) return unknown_field(t.name);
     if (const lw_status s = check_tensor(t.name, t.tensor.data, t.tensor.type, t.type, t.tensor.stride, t.axes, output_range[i].range);
         s.code != LW_OK) {
       return s;
@@ -283,10 +299,59 @@ lw_status run_size(const char* name, int64_t given, int64_t capacity, int64_t& r
   return ok();
 }
 
+// Prefix offsets of a ragged tensor: from 0, never falling, no sequence above `longest`, all of them within `total`.
+lw_status check_offsets(const char* name, const int32_t* offsets, int64_t n, int64_t longest, int64_t total) {
+  if (offsets[0] != 0) return failure(LW_INVALID_ARGUMENT, "%s[0] is %d; allowed is 0", name, offsets[0]);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t length = int64_t{offsets[i + 1]} - offsets[i];
+    if (length < 0 || length > longest) {
+      return failure(LW_INVALID_ARGUMENT, "%s[%lld] is %d after %d; a sequence has 0 ... %lld rows", name, static_cast<long long>(i + 1),
+                     offsets[i + 1], offsets[i], static_cast<long long>(longest));
+    }
+  }
+  if (offsets[n] > total) {
+    return failure(LW_INVALID_ARGUMENT, "%s[%lld] is %d; the plan's capacity is %lld rows", name, static_cast<long long>(n), offsets[n],
+                   static_cast<long long>(total));
+  }
+  return ok();
+}
+
+// Every page that holds a key which some row of its sequence may see must exist.
+lw_status check_pages(const Run& run) {
+  const lw_problem& p = run.problem;
+  const lw_inputs& in = run.inputs;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    int64_t begin = 0, end = 0;
+    run.visible(b, begin, end);
+    for (int64_t page = begin / p.page_size; begin < end && page <= (end - 1) / p.page_size; ++page) {
+      const int32_t id = in.page_table[b * in.page_table_stride[0] + page * in.page_table_stride[1]];
+      if (id < 0 || id >= p.page_count) {
+        return failure(LW_INVALID_ARGUMENT, "page_table[%lld][%lld] is %d and holds visible keys; allowed is 0 ... %lld",
+                       static_cast<long long>(b), static_cast<long long>(page), id, static_cast<long long>(p.page_count - 1));
+      }
+    }
+  }
+  return ok();
+}
+
 lw_status check_arrays(const Run& run) {
   const lw_problem& p = run.problem;
   const lw_inputs& in = run.inputs;
   const int64_t n = p.batch;
+  if (in.cu_seqlens_q != nullptr) {
+    if (const lw_status s = check_offsets("cu_seqlens_q", in.cu_seqlens_q, n, p.q_len, p.total_q); s.code != LW_OK) return s;
+  }
+  if (in.cu_seqlens_kv != nullptr) {
+    if (const lw_status s = check_offsets("cu_seqlens_kv", in.cu_seqlens_kv, n, p.kv_len, p.total_kv); s.code != LW_OK) return s;
+    // A sequence may use less than its room.
+    for (int64_t b = 0; in.kv_lengths != nullptr && b < n; ++b) {
+      const int64_t room = int64_t{in.cu_seqlens_kv[b + 1]} - in.cu_seqlens_kv[b];
+      if (in.kv_lengths[b] < 0 || in.kv_lengths[b] > room) {
+        return failure(LW_INVALID_ARGUMENT, "kv_lengths[%lld] is %d; its sequence has room for 0 ... %lld keys", static_cast<long long>(b),
+                       in.kv_lengths[b], static_cast<long long>(room));
+      }
+    }
+  }
   if (const lw_status s = check_array("q_lengths", in.q_lengths, n, 0, p.q_len); s.code != LW_OK) return s;
   if (const lw_status s = check_array("kv_lengths", in.kv_lengths, n, 0, p.kv_len); s.code != LW_OK) return s;
   if (const lw_status s = check_array("kv_starts", in.kv_starts, n, 0, kMaxLength); s.code != LW_OK) return s;
@@ -298,6 +363,7 @@ lw_status check_arrays(const Run& run) {
       }
     }
   }
+  if (in.page_table != nullptr) return check_pages(run);
   return ok();
 }
 
@@ -357,16 +423,18 @@ lw_status check_problem(const lw_problem* problem, lw_problem& p) {
     return failure(LW_INVALID_ARGUMENT, "q_heads is %lld; it must be a multiple of kv_heads (%lld)", static_cast<long long>(p.q_heads),
                    static_cast<long long>(p.kv_heads));
   }
-  if (!all_zero(p.reserved)) return failure(LW_UNSUPPORTED, "problem.reserved is not zero: a field this version does not know");
+  if (!all_zero(p.reserved)) return unknown_field("problem");
   if (const lw_status s = check_types(p); s.code != LW_OK) return s;
   if (!p.has_scale) {
+    const FpEnvironment environment;  // the host may round otherwise
     p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.qk_dim)));
     p.has_scale = 1;
   }
   if (const lw_status s = check_rules(p); s.code != LW_OK) return s;
   if (p.arithmetic == LW_ARITHMETIC_BEST) p.arithmetic = LW_ARITHMETIC_CANONICAL;
-  if (p.q_layout != LW_LAYOUT_DENSE || p.kv_layout == LW_LAYOUT_RAGGED) return not_served("ragged batches");
-  if (p.kv_layout == LW_LAYOUT_PAGED) return not_served("paged caches");
+  if (p.q_layout == LW_LAYOUT_RAGGED && p.total_q > kMaxLength) return invalid_size("total_q", p.total_q, 0, kMaxLength);
+  if (p.kv_layout == LW_LAYOUT_RAGGED && p.total_kv > kMaxLength) return invalid_size("total_kv", p.total_kv, 0, kMaxLength);
+  if (p.kv_layout == LW_LAYOUT_PAGED && p.page_size < 1) return invalid_size("page_size", p.page_size, 1, kMaxLength);
   if (p.mask_type != LW_TYPE_NONE) return not_served("masks");
   if (p.bias_type != LW_TYPE_NONE) return not_served("biases");
   if (p.alibi) return not_served("ALiBi");
@@ -388,9 +456,8 @@ lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw
     return failure(LW_INVALID_ARGUMENT, "overrides is %d; allowed is a sum of LW_OVERRIDE_* bits (0 ... 15)", in.overrides);
   }
   if (in.checks != LW_CHECKS_FULL && in.checks != LW_CHECKS_TRUSTED) return invalid_size("checks", in.checks, 0, 1);
-  if (!all_zero(in.reserved) || !all_zero(run.outputs.reserved)) {
-    return failure(LW_UNSUPPORTED, "inputs.reserved or outputs.reserved is not zero: a field this version does not know");
-  }
+  if (!all_zero(in.reserved)) return unknown_field("inputs");
+  if (!all_zero(run.outputs.reserved)) return unknown_field("outputs");
   if (in.overrides & LW_OVERRIDE_SCALE) p.scale = in.scale;
   if (in.overrides & LW_OVERRIDE_SOFTCAP) p.softcap = in.softcap;
   if (in.overrides & LW_OVERRIDE_WINDOW) {
@@ -404,25 +471,46 @@ lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw
   if (in.overrides != 0) {
     if (const lw_status s = check_rules(p); s.code != LW_OK) return s;
   }
+  // Arrays that the problem announces must be there, and only those.
   const struct {
     const char* name;
     const void* pointer;
-    const char* needs;
-  } unplanned[] = {{"cu_seqlens_q", in.cu_seqlens_q, "q_layout ragged"},
-                   {"cu_seqlens_kv", in.cu_seqlens_kv, "kv_layout ragged"},
-                   {"page_table", in.page_table, "kv_layout paged"},
-                   {"mask.data", in.mask.data, "mask_type"},
-                   {"bias.data", in.bias.data, "bias_type"},
-                   {"alibi_slopes", in.alibi_slopes, "alibi = 1"},
-                   {"sinks", in.sinks, "sinks = 1"}};
-  for (const auto& u : unplanned) {
-    if (u.pointer != nullptr) return failure(LW_INVALID_ARGUMENT, "%s is given; the plan's problem has not %s", u.name, u.needs);
+    bool planned;
+    bool required;
+    const char* field;
+  } arrays[] = {{"cu_seqlens_q", in.cu_seqlens_q, p.q_layout == LW_LAYOUT_RAGGED, true, "q_layout ragged"},
+                {"cu_seqlens_kv", in.cu_seqlens_kv, p.kv_layout == LW_LAYOUT_RAGGED, true, "kv_layout ragged"},
+                {"page_table", in.page_table, p.kv_layout == LW_LAYOUT_PAGED, p.kv_len > 0, "kv_layout paged"},
+                {"kv_lengths", in.kv_lengths, true, p.kv_layout == LW_LAYOUT_PAGED, "kv_layout paged"},
+                {"q_lengths", in.q_lengths, p.q_layout == LW_LAYOUT_DENSE, false, "q_layout dense"},
+                {"mask.data", in.mask.data, p.mask_type != LW_TYPE_NONE, true, "a mask_type"},
+                {"bias.data", in.bias.data, p.bias_type != LW_TYPE_NONE, true, "a bias_type"},
+                {"alibi_slopes", in.alibi_slopes, p.alibi != 0, true, "alibi = 1"},
+                {"sinks", in.sinks, p.sinks != 0, true, "sinks = 1"}};
+  for (const auto& array : arrays) {
+    if (array.pointer != nullptr && !array.planned) {
+      return failure(LW_INVALID_ARGUMENT, "%s is given; that needs %s in the plan's problem", array.name, array.field);
+    }
+    if (array.pointer == nullptr && array.planned && array.required && p.batch > 0) {
+      return failure(LW_INVALID_ARGUMENT, "%s is a null pointer; the plan's problem has %s", array.name, array.field);
+    }
   }
   if (in.q_positions != nullptr) return not_served("q_positions");
   if (in.checks == LW_CHECKS_FULL) {
     if (const lw_status s = check_arrays(run); s.code != LW_OK) return s;
   }
   return check_tensors(run);
+}
+
+void Run::visible(int64_t b, int64_t& begin, int64_t& end) const {
+  begin = end = 0;
+  if (q_len(b) == 0) return;
+  const int64_t first = q_offset(b) - kv_start(b);  // key row of the first query's own position
+  const int64_t last = first + q_len(b) - 1;
+  end = kv_len(b);
+  if (problem.causal) end = std::clamp<int64_t>(last + 1, 0, end);
+  if (problem.window_right >= 0) end = std::clamp<int64_t>(last + problem.window_right + 1, 0, end);
+  if (problem.window_left >= 0) begin = std::clamp<int64_t>(first - problem.window_left, 0, end);
 }
 
 lw_status check_workspace(const void* workspace, int64_t size, int64_t needed, int32_t threads) {

@@ -17,8 +17,18 @@ struct Run {
   lw_inputs inputs;
   lw_outputs outputs;
 
-  int64_t q_len(int64_t b) const { return inputs.q_lengths != nullptr ? inputs.q_lengths[b] : problem.q_len; }
-  int64_t kv_len(int64_t b) const { return inputs.kv_lengths != nullptr ? inputs.kv_lengths[b] : problem.kv_len; }
+  int64_t q_len(int64_t b) const {
+    if (inputs.cu_seqlens_q != nullptr) return int64_t{inputs.cu_seqlens_q[b + 1]} - inputs.cu_seqlens_q[b];
+    return inputs.q_lengths != nullptr ? inputs.q_lengths[b] : problem.q_len;
+  }
+  int64_t kv_len(int64_t b) const {
+    if (inputs.kv_lengths != nullptr) return inputs.kv_lengths[b];
+    if (inputs.cu_seqlens_kv != nullptr) return int64_t{inputs.cu_seqlens_kv[b + 1]} - inputs.cu_seqlens_kv[b];
+    return problem.kv_len;
+  }
+  // Rows before sequence b in a ragged tensor.
+  int64_t q_token(int64_t b) const { return inputs.cu_seqlens_q != nullptr ? inputs.cu_seqlens_q[b] : 0; }
+  int64_t kv_token(int64_t b) const { return inputs.cu_seqlens_kv != nullptr ? inputs.cu_seqlens_kv[b] : 0; }
   int64_t kv_start(int64_t b) const { return inputs.kv_starts != nullptr ? inputs.kv_starts[b] : 0; }
   // Position of query 0 of sequence b on the key axis.
   int64_t q_offset(int64_t b) const {
@@ -26,6 +36,8 @@ struct Run {
     if (problem.has_q_offset) return problem.q_offset;
     return kv_start(b) + kv_len(b) - q_len(b);
   }
+  // Key rows [begin, end) of sequence b that causal, window and length let some query row see.
+  void visible(int64_t b, int64_t& begin, int64_t& end) const;
 };
 
 // `planned`: the checked problem of the plan.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <type_traits>
 
 #include "fp_environment.hpp"
 #include "machine.hpp"
@@ -20,8 +21,7 @@
 namespace lanewise {
 namespace {
 
-// Below this many multiply-adds a thread, waking another thread costs more than it brings (docs/PERFORMANCE.md).
-constexpr double kWorkPerThread = 1e6;
+constexpr double kNeverCut = 1e300;
 
 // What all tasks of a run share.
 struct Work {
@@ -30,125 +30,267 @@ struct Work {
   Rules rules;
   bool pack_k, pack_v;
   int64_t panel_tiles;
-  int64_t tasks;
-  char* workspace;
+  double largest_task;  // multiply-adds above which a panel's keys are cut into pieces
+  int64_t split_panels;
+  // Workspace: pieces' states, arrivals (one a split panel), then scratch of each worker.
+  char* states;
+  std::atomic<int32_t>* arrivals;
+  char* scratch;
 };
 
-// Walks the tasks in order of their numbers: sequence, kv head, panel. Numbers only go up, so a worker's whole walk costs one pass over
-// the sequences and no memory.
-class TaskCursor {
- public:
-  explicit TaskCursor(const Work& work) : work_(work) { measure(); }
-
-  // Moves to task `index`, not before the last one. False: there is none.
-  bool seek(int64_t index) {
-    while (index >= first_ + tasks_) {
-      first_ += tasks_;
-      if (++sequence_ >= work_.run.problem.batch) return false;
-      measure();
-    }
-    kv_head_ = (index - first_) / panels_.count;
-    // Causal rows at the end see the most keys: the longest panels first.
-    panel_ = panels_.count - 1 - (index - first_) % panels_.count;
-    return true;
-  }
-
-  int64_t sequence() const { return sequence_; }
-  int64_t kv_head() const { return kv_head_; }
-  int64_t panel() const { return panel_; }
-  const Panels& panels() const { return panels_; }
-
- private:
-  void measure() {
-    panels_ = {0, 0};
-    tasks_ = 0;
-    if (sequence_ >= work_.run.problem.batch) return;
-    panels_ = panels_of(work_.plan, work_.run.q_len(sequence_), work_.panel_tiles);
-    tasks_ = panels_.count * work_.run.problem.kv_heads;
-  }
-
-  const Work& work_;
-  int64_t sequence_ = 0, first_ = 0, tasks_ = 0, kv_head_ = 0, panel_ = 0;
-  Panels panels_;
-};
-
-// Element `offset` of a tensor, from (batch, head).
-template <class Tensor>
-auto* head_data(const Tensor& tensor, int64_t batch, int64_t head) {
-  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(tensor.data)>>, const char, char>;
-  return static_cast<Byte*>(tensor.data) + (batch * tensor.stride[0] + head * tensor.stride[1]) * type_size(tensor.type);
-}
-
-QueryTensor query_tensor(const lw_const_tensor& t, int64_t batch, int64_t head) {
-  if (t.data == nullptr) return {};
-  return {head_data(t, batch, head), t.type, t.stride[1], t.stride[2], t.stride[3]};
-}
-
-ResultTensor result_tensor(const lw_tensor& t, int64_t batch, int64_t head) {
-  if (t.data == nullptr) return {};
-  return {head_data(t, batch, head), t.type, t.stride[1], t.stride[2], t.stride[3]};
-}
-
-KeyTensor key_tensor(const lw_const_tensor& t, int64_t batch, int64_t kv_head) {
-  KeyTensor keys;
-  keys.data = head_data(t, batch, kv_head);
-  keys.type = t.type;
-  keys.len_stride = t.stride[2];
-  keys.dim_stride = t.stride[3];
-  return keys;
-}
-
-void run_task(const Work& work, const TaskCursor& at, void* scratch) {
-  const Run& run = work.run;
-  const lw_problem& p = run.problem;
-  const int64_t b = at.sequence();
-  const int64_t q_len = run.q_len(b);
-  RowsTask task;
+// Sequence b's part of a task: lengths, offsets, no pointers.
+Task task_of(const Work& work, int64_t b) {
+  const lw_problem& p = work.run.problem;
+  Task task;
   task.qk_dim = p.qk_dim;
   task.v_dim = p.v_dim;
   task.group_size = p.q_heads / p.kv_heads;
-  const int64_t lanes = work.plan.kernels.lanes;
-  const Panels& panels = at.panels();
-  task.row_begin = tile_begin_vector(panels.vectors, panels.count, at.panel()) * lanes;
-  task.row_end = std::min(tile_begin_vector(panels.vectors, panels.count, at.panel() + 1) * lanes, q_len * task.group_size);
-  task.kv_start = run.kv_start(b);
-  task.kv_len = run.kv_len(b);
-  task.q_offset = run.q_offset(b);
-  const int64_t q_head = at.kv_head() * task.group_size;
-  task.q = query_tensor(run.inputs.q, b, q_head);
-  if (task.kv_len > 0) {
-    task.k = key_tensor(run.inputs.k, b, at.kv_head());
-    task.v = key_tensor(run.inputs.v, b, at.kv_head());
-  }
-  task.state_in = {query_tensor(run.inputs.state_max, b, q_head), query_tensor(run.inputs.state_sum, b, q_head),
-                   query_tensor(run.inputs.state_acc, b, q_head)};
-  task.out = result_tensor(run.outputs.out, b, q_head);
-  task.lse = result_tensor(run.outputs.lse, b, q_head);
-  task.state_out = {result_tensor(run.outputs.state_max, b, q_head), result_tensor(run.outputs.state_sum, b, q_head),
-                    result_tensor(run.outputs.state_acc, b, q_head)};
+  task.kv_start = work.run.kv_start(b);
+  task.kv_len = work.run.kv_len(b);
+  task.q_offset = work.run.q_offset(b);
   task.rules = &work.rules;
+  return task;
+}
+
+// A panel: rows of one (sequence, kv head), the keys they may see, and how those are cut into pieces of whole blocks or spans.
+struct Panel {
+  int64_t row_begin, row_end;
+  int64_t key_begin, key_end;
+  double cost;      // multiply-adds
+  Deliver deliver;  // kResults: one piece
+  int64_t first_unit, units;
+  int64_t pieces;
+};
+
+Panel panel_of(const Work& work, const Task& task, const Panels& panels, int64_t index) {
+  const int64_t lanes = work.plan.kernels.lanes;
+  const int64_t rows = panels.rows;
+  Panel panel;
+  panel.row_begin = tile_begin_vector(panels.vectors, panels.count, index) * lanes;
+  panel.row_end = std::min(tile_begin_vector(panels.vectors, panels.count, index + 1) * lanes, rows);
+  int64_t unused = 0;
+  // Bounds do not fall with rows.
+  row_visible(task, panel.row_begin, panel.key_begin, unused);
+  row_visible(task, panel.row_end - 1, unused, panel.key_end);
+  panel.key_end = std::max(panel.key_begin, panel.key_end);
+  panel.deliver = Deliver::kResults;
+  panel.first_unit = 0;
+  panel.units = panel.pieces = 1;
+  panel.cost = static_cast<double>(panel.row_end - panel.row_begin) * static_cast<double>(panel.key_end - panel.key_begin) *
+               static_cast<double>(task.qk_dim + task.v_dim);
+  if (panel.cost <= work.largest_task) return panel;
+
+  const int64_t wanted = static_cast<int64_t>(panel.cost / work.largest_task) + 1;
+  const int64_t first = task.kv_start + panel.key_begin;
+  const int64_t last = task.kv_start + panel.key_end - 1;
+  for (const Deliver deliver : {Deliver::kSpans, Deliver::kBlocks}) {
+    const int64_t unit = deliver == Deliver::kSpans ? kSpanKeys : kBlockKeys;
+    panel.deliver = deliver;
+    panel.first_unit = first / unit;
+    panel.units = last / unit - first / unit + 1;
+    panel.pieces = std::min(wanted, panel.units);
+    if (panel.pieces == wanted) break;
+  }
+  if (panel.pieces == 1) panel.deliver = Deliver::kResults;
+  return panel;
+}
+
+// Walks the tasks in order of their numbers: sequence, kv head, panel, piece. Numbers only go up, so a worker's whole walk costs one
+// pass over the panels and no memory.
+class TaskCursor {
+ public:
+  explicit TaskCursor(const Work& work) : work_(work) { begin_sequence(); }
+
+  // Moves to task `index`, not before the last one. False: there is none.
+  bool seek(int64_t index) {
+    while (sequence_ < work_.run.problem.batch && index >= first_ + panel_.pieces) next_panel();
+    piece_ = index - first_;
+    return sequence_ < work_.run.problem.batch;
+  }
+
+  // Moves to the next panel. False: there is none.
+  bool next_panel() {
+    first_ += panel_.pieces;
+    if (panel_.deliver != Deliver::kResults) {
+      ++split_;
+      states_ += panel_.units * state_size();
+    }
+    if (++index_ < panels_.count) {
+      begin_panel();
+    } else {
+      index_ = 0;
+      if (++kv_head_ == work_.run.problem.kv_heads) {
+        kv_head_ = 0;
+        ++sequence_;
+        begin_sequence();
+      } else {
+        begin_panel();
+      }
+    }
+    return sequence_ < work_.run.problem.batch;
+  }
+
+  bool at_end() const { return sequence_ >= work_.run.problem.batch; }
+  int64_t sequence() const { return sequence_; }
+  int64_t kv_head() const { return kv_head_; }
+  int64_t piece() const { return piece_; }
+  int64_t first() const { return first_; }         // number of the panel's first task
+  int64_t split() const { return split_; }         // split panels before this one
+  int64_t states() const { return states_; }       // floats of states before this panel's
+  int64_t state_size() const { return piece_state_size(panel_.row_end - panel_.row_begin, task_.v_dim); }
+  const Panel& panel() const { return panel_; }
+  const Task& task() const { return task_; }
+
+ private:
+  // The first sequence from sequence_ on that has rows.
+  void begin_sequence() {
+    for (; sequence_ < work_.run.problem.batch; ++sequence_) {
+      panels_ = panels_of(work_.plan, work_.run.q_len(sequence_), work_.panel_tiles);
+      if (panels_.count == 0) continue;
+      task_ = task_of(work_, sequence_);
+      begin_panel();
+      return;
+    }
+  }
+  // Causal rows at the end see the most keys: the longest panels first.
+  void begin_panel() { panel_ = panel_of(work_, task_, panels_, panels_.count - 1 - index_); }
+
+  const Work& work_;
+  int64_t sequence_ = 0, kv_head_ = 0, index_ = 0, piece_ = 0;
+  int64_t first_ = 0, split_ = 0, states_ = 0;
+  Panels panels_ = {0, 0, 0};
+  Panel panel_ = {};
+  Task task_;
+};
+
+// First element of (batch or page 0, head, token) of a tensor.
+template <class Tensor>
+auto* data_at(const Tensor& tensor, int64_t batch, int64_t head, int64_t token) {
+  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(tensor.data)>>, const char, char>;
+  return static_cast<Byte*>(tensor.data) +
+         (batch * tensor.stride[0] + head * tensor.stride[1] + token * tensor.stride[2]) * type_size(tensor.type);
+}
+
+template <class To, class From>
+To rows_at(const Run& run, const From& tensor, int64_t b, int64_t head) {
+  To to;
+  if (tensor.data == nullptr) return to;
+  to.data = data_at(tensor, run.inputs.cu_seqlens_q != nullptr ? 0 : b, head, run.q_token(b));
+  to.type = tensor.type;
+  to.head_stride = tensor.stride[1];
+  to.len_stride = tensor.stride[2];
+  to.dim_stride = tensor.stride[3];
+  return to;
+}
+
+KeyTensor keys_at(const Run& run, const lw_const_tensor& tensor, int64_t b, int64_t kv_head) {
+  const lw_inputs& in = run.inputs;
+  KeyTensor keys;
+  keys.type = tensor.type;
+  keys.len_stride = tensor.stride[2];
+  keys.dim_stride = tensor.stride[3];
+  if (in.page_table != nullptr) {
+    keys.data = data_at(tensor, 0, kv_head, 0);
+    keys.page_table = in.page_table + b * in.page_table_stride[0];
+    keys.page_table_stride = in.page_table_stride[1];
+    keys.page_size = run.problem.page_size;
+    keys.page_stride = tensor.stride[0];
+  } else {
+    keys.data = data_at(tensor, in.cu_seqlens_kv != nullptr ? 0 : b, kv_head, run.kv_token(b));
+  }
+  return keys;
+}
+
+// The task at the cursor, all of its panel's keys.
+Task full_task(const Work& work, const TaskCursor& at, void* scratch) {
+  const Run& run = work.run;
+  Task task = at.task();
+  const Panel& panel = at.panel();
+  const int64_t b = at.sequence();
+  const int64_t q_head = at.kv_head() * task.group_size;
+  task.row_begin = panel.row_begin;
+  task.row_end = panel.row_end;
+  task.key_begin = panel.key_begin;
+  task.key_end = panel.key_end;
+  task.q = rows_at<QueryTensor>(run, run.inputs.q, b, q_head);
+  if (panel.key_begin < panel.key_end) {
+    task.k = keys_at(run, run.inputs.k, b, at.kv_head());
+    task.v = keys_at(run, run.inputs.v, b, at.kv_head());
+  }
+  task.state_in = {rows_at<QueryTensor>(run, run.inputs.state_max, b, q_head), rows_at<QueryTensor>(run, run.inputs.state_sum, b, q_head),
+                   rows_at<QueryTensor>(run, run.inputs.state_acc, b, q_head)};
+  task.out = rows_at<ResultTensor>(run, run.outputs.out, b, q_head);
+  task.lse = rows_at<ResultTensor>(run, run.outputs.lse, b, q_head);
+  task.state_out = {rows_at<ResultTensor>(run, run.outputs.state_max, b, q_head),
+                    rows_at<ResultTensor>(run, run.outputs.state_sum, b, q_head),
+                    rows_at<ResultTensor>(run, run.outputs.state_acc, b, q_head)};
   task.pack_k = work.pack_k;
   task.pack_v = work.pack_v;
   task.scratch = scratch;
-  work.plan.kernels.rows_in_lanes(task);
-}
-
-Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t threads) {
-  Work work = {plan, run, rules_of(run.problem), must_pack(run.inputs.k), must_pack(run.inputs.v), 1, 0, static_cast<char*>(workspace)};
-  work.panel_tiles = panel_tiles_of(plan, run.problem, work.pack_k || work.pack_v, threads);
-  for (int64_t b = 0; b < run.problem.batch; ++b) {
-    work.tasks += panels_of(plan, run.q_len(b), work.panel_tiles).count * run.problem.kv_heads;
+  if (panel.deliver != Deliver::kResults) {
+    task.deliver = panel.deliver;
+    task.states = reinterpret_cast<float*>(work.states) + at.states();
   }
-  return work;
+  return task;
 }
 
-// Threads worth waking: by tasks and by multiply-adds.
-int32_t useful_threads(const Work& work, int32_t threads) {
-  const lw_problem& p = work.run.problem;
-  const double multiply_adds = static_cast<double>(p.batch) * static_cast<double>(p.q_heads) * static_cast<double>(p.q_len) *
-                               static_cast<double>(p.kv_len) * static_cast<double>(p.qk_dim + p.v_dim);
-  const int64_t by_work = 1 + static_cast<int64_t>(std::min(multiply_adds / kWorkPerThread, 1e6));
-  return static_cast<int32_t>(std::max<int64_t>(1, std::min({int64_t{threads}, work.tasks, by_work})));
+void merge_panel(const Work& work, const TaskCursor& at, void* scratch) {
+  work.plan.kernels.merge_pieces(full_task(work, at, scratch), at.panel().first_unit, at.panel().units);
+}
+
+void run_task(const Work& work, const TaskCursor& at, bool merge, void* scratch) {
+  const Panel& panel = at.panel();
+  Task task = full_task(work, at, scratch);
+  if (panel.deliver != Deliver::kResults) {
+    // Units [from, to) of the panel are this piece's.
+    const int64_t unit = panel.deliver == Deliver::kSpans ? kSpanKeys : kBlockKeys;
+    const int64_t from = panel.units * at.piece() / panel.pieces;
+    const int64_t to = panel.units * (at.piece() + 1) / panel.pieces;
+    task.key_begin = std::max(panel.key_begin, (panel.first_unit + from) * unit - task.kv_start);
+    task.key_end = std::min(panel.key_end, (panel.first_unit + to) * unit - task.kv_start);
+    task.states += from * at.state_size();
+  }
+  if (panel.row_end - panel.row_begin <= work.plan.kernels.few_rows) {
+    work.plan.kernels.keys_in_lanes(task);
+  } else {
+    work.plan.kernels.rows_in_lanes(task);
+  }
+  if (panel.deliver == Deliver::kResults || !merge) return;
+  // The last piece to arrive merges: no task waits for another.
+  if (work.arrivals[at.split()].fetch_add(1, std::memory_order_acq_rel) == panel.pieces - 1) merge_panel(work, at, scratch);
+}
+
+// Of the whole run, without rules: enough to tell whether threads are worth waking.
+double multiply_adds(const Run& run) {
+  const lw_problem& p = run.problem;
+  double pairs = 0;
+  for (int64_t b = 0; b < p.batch; ++b) pairs += static_cast<double>(run.q_len(b)) * static_cast<double>(run.kv_len(b));
+  return pairs * static_cast<double>(p.q_heads) * static_cast<double>(p.qk_dim + p.v_dim);
+}
+
+// `threads`: as many as there may be; comes back as those worth waking.
+Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& threads) {
+  const bool paged = run.problem.kv_layout == LW_LAYOUT_PAGED;
+  const bool pack_k = paged || must_pack(run.inputs.k);
+  const bool pack_v = paged || must_pack(run.inputs.v);
+  threads = static_cast<int32_t>(std::min<double>(threads, 1 + multiply_adds(run) / kWorkPerThread));
+  Work work = {plan, run, rules_of(run.problem), pack_k, pack_v, panel_tiles_of(plan, run.problem, pack_k || pack_v, threads),
+               kNeverCut, 0, nullptr, nullptr, nullptr};
+  if (threads > 1) {
+    double total = 0;
+    TaskCursor uncut(work);
+    for (; !uncut.at_end(); uncut.next_panel()) total += uncut.panel().cost;
+    work.largest_task = total / static_cast<double>(kPiecesPerThread * threads);
+    TaskCursor cut(work);
+    while (!cut.at_end()) cut.next_panel();
+    work.split_panels = cut.split();
+    threads = static_cast<int32_t>(std::max<int64_t>(1, std::min(int64_t{threads}, cut.first())));
+  }
+  const WorkspaceLayout layout = workspace_layout(plan, threads);
+  work.states = static_cast<char*>(workspace);
+  work.arrivals = reinterpret_cast<std::atomic<int32_t>*>(work.states + layout.states);
+  work.scratch = work.states + layout.states + layout.arrivals;
+  return work;
 }
 
 // One worker: takes tasks from the shared counter until none is left.
@@ -160,7 +302,7 @@ struct Share {
 
   void run(int64_t worker) {
     const FpEnvironment environment;
-    char* const scratch = work.workspace + worker * work.plan.task_scratch;
+    char* const scratch = work.scratch + worker * work.plan.task_scratch;
     TaskCursor cursor(work);
     for (;;) {
       if (should_stop != nullptr && *should_stop != 0) {
@@ -168,7 +310,7 @@ struct Share {
         return;
       }
       if (!cursor.seek(next.fetch_add(1, std::memory_order_relaxed))) return;
-      run_task(work, cursor, scratch);
+      run_task(work, cursor, true, scratch);
     }
   }
 };
@@ -201,9 +343,10 @@ int32_t threads_for(const lw_executor& executor) {
 }
 
 lw_status execute(const lw_plan& plan, const Run& run, void* workspace, int32_t threads, const lw_executor& executor) {
-  const Work work = work_of(plan, run, workspace, threads);
+  int32_t workers = threads;
+  const Work work = work_of(plan, run, workspace, workers);
+  for (int64_t i = 0; i < work.split_panels; ++i) work.arrivals[i].store(0, std::memory_order_relaxed);
   Share share{work, {0}, {false}, executor.should_stop};
-  const int32_t workers = useful_threads(work, threads);
   if (workers == 1) {
     share.run(0);
   } else if (executor.kind == LW_EXECUTOR_CALLBACK) {
@@ -224,12 +367,19 @@ lw_status execute(const lw_plan& plan, const Run& run, void* workspace, int32_t 
   return ok();
 }
 
-lw_status execute_part(const lw_plan& plan, const Run& run, void* workspace, int32_t ith, int32_t nth) {
+lw_status execute_part(const lw_plan& plan, const Run& run, void* workspace, int32_t phase, int32_t ith, int32_t nth) {
   const FpEnvironment environment;
-  const Work work = work_of(plan, run, workspace, nth);
-  char* const scratch = work.workspace + ith * plan.task_scratch;
+  int32_t threads = nth;
+  const Work work = work_of(plan, run, workspace, threads);
+  char* const scratch = work.scratch + ith * plan.task_scratch;
   TaskCursor cursor(work);
-  for (int64_t task = ith; cursor.seek(task); task += nth) run_task(work, cursor, scratch);
+  if (phase == 0) {
+    for (int64_t task = ith; cursor.seek(task); task += nth) run_task(work, cursor, false, scratch);
+  } else {
+    for (; !cursor.at_end(); cursor.next_panel()) {
+      if (cursor.panel().deliver != Deliver::kResults && cursor.split() % nth == ith) merge_panel(work, cursor, scratch);
+    }
+  }
   return ok();
 }
 

@@ -1,5 +1,6 @@
-// A run's tasks and who executes them. A task is a panel of row tiles of one (sequence, kv head) over all its keys; no task waits for
-// another, so any thread may take any task in any order.
+// A run's tasks and who executes them. A task is a panel of row tiles of one (sequence, kv head) over all keys it may see, or over a
+// piece of them where there are too few panels for the threads. No task waits for another: any thread may take any task in any order,
+// and the last piece of a panel to arrive merges.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ int32_t threads_for(const lw_executor& executor);
 
 lw_status execute(const lw_plan& plan, const Run& run, void* workspace, int32_t threads, const lw_executor& executor);
 
-// Part ith of nth, on the calling thread: every nth task.
-lw_status execute_part(const lw_plan& plan, const Run& run, void* workspace, int32_t ith, int32_t nth);
+// Part ith of nth, on the calling thread. Phase 0: every nth task. Phase 1: merges of panels cut into pieces.
+lw_status execute_part(const lw_plan& plan, const Run& run, void* workspace, int32_t phase, int32_t ith, int32_t nth);
 
 }  // namespace lanewise

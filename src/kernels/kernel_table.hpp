@@ -58,9 +58,14 @@ struct ConstStateTensors {
   bool given() const { return max.data != nullptr; }
 };
 
-// Rows row_begin ... row_end - 1 of one (sequence, kv head) over all its keys. Row r is query r / group_size of query head
+// A task on all visible keys makes results. A task on a range of them delivers the unnormalised state of each block, or of each span,
+// of its range instead, and merge_pieces makes results of all of a row's states in key order. Nothing but whole blocks or whole
+// spans is ever delivered, so where a sequence is cut does not change a bit.
+enum class Deliver { kResults, kBlocks, kSpans };
+
+// Rows row_begin ... row_end - 1 of one (sequence, kv head) against a range of its keys. Row r is query r / group_size of query head
 // r % group_size of the group: the heads of a group share each load of K and V.
-struct RowsTask {
+struct Task {
   int64_t qk_dim = 0, v_dim = 0, group_size = 0;
   int64_t row_begin = 0, row_end = 0;
   int64_t kv_start = 0;  // position of key row 0 on the key axis
@@ -72,9 +77,32 @@ struct RowsTask {
   ResultTensor out, lse;
   StateTensors state_out;
   const Rules* rules = nullptr;
-  bool pack_k = false, pack_v = false;  // copy blocks into scratch first: strides that the tiles cannot or should not read
-  void* scratch = nullptr;              // 64-byte aligned, at least scratch_size bytes
+  // Key rows of this task: at least all that its rows may see (kResults), or cut from those at blocks or spans of the key axis.
+  int64_t key_begin = 0, key_end = 0;
+  Deliver deliver = Deliver::kResults;
+  float* states = nullptr;  // delivered states of the task's blocks or spans, one after another: piece_state_size floats each
+  // Copy blocks into scratch first: strides that the tiles cannot or should not read. Rows-in-lanes only.
+  bool pack_k = false, pack_v = false;
+  void* scratch = nullptr;  // 64-byte aligned, as large as the kernel's scratch_size says
 };
+
+// Floats of one delivered state: max[rows], sum[rows], acc[rows][v_dim].
+inline int64_t piece_state_size(int64_t rows, int64_t v_dim) { return rows * (v_dim + 2); }
+
+// Key rows [begin, end) that row `row` of a task may see.
+inline void row_visible(const Task& task, int64_t row, int64_t& begin, int64_t& end) {
+  const auto clamp = [](int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; };
+  const Rules& rules = *task.rules;
+  const int64_t own = task.q_offset + row / task.group_size - task.kv_start;  // key row of the query's own position
+  begin = 0;
+  end = task.kv_len;
+  if (rules.window_right >= 0) end = clamp(own + rules.window_right + 1, 0, end);
+  if (rules.causal) end = clamp(own + 1, 0, end);
+  if (rules.window_left >= 0) begin = clamp(own - rules.window_left, 0, end);
+}
+
+// Most rows of a task for keys-in-lanes.
+inline constexpr int64_t kMaxFewRows = 16;
 
 // Rows of a panel are cut into tiles of at most rows_max_vectors vectors, as evenly as can be.
 struct KernelTable {
@@ -82,9 +110,15 @@ struct KernelTable {
   bool fma = false;              // multiply-add rounds once: the canonical bits
   int64_t rows_max_vectors = 0;  // vectors of query rows in a full tile of rows-in-lanes
   int64_t rows_tile_keys = 0;    // keys of a register tile of a full tile
-  // Bytes of scratch of a task of `tiles` row tiles.
+  int64_t few_rows = 0;          // up to this many rows keys-in-lanes is the faster kernel (docs/PERFORMANCE.md)
+  // Bytes of scratch of a task of `tiles` row tiles; of `rows` rows.
   size_t (*rows_scratch_size)(int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k, bool pack_v) = nullptr;
-  void (*rows_in_lanes)(const RowsTask& task) = nullptr;
+  size_t (*keys_scratch_size)(int64_t qk_dim, int64_t v_dim, int64_t rows) = nullptr;
+  void (*rows_in_lanes)(const Task& task) = nullptr;
+  void (*keys_in_lanes)(const Task& task) = nullptr;  // at most kMaxFewRows rows
+  // Results of the task's rows from `count` delivered states (task.states, task.deliver) over all their keys. first: number on the key
+  // axis of the block or span of the first state. Scratch: keys_scratch_size for all rows of the task.
+  void (*merge_pieces)(const Task& task, int64_t first, int64_t count) = nullptr;
 };
 
 // Tile t of n over `vectors` vectors begins at this vector: sizes differ by at most one.

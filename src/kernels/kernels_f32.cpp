@@ -10,6 +10,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "src/kernels/keys_in_lanes-inl.h"
 #include "src/kernels/rows_in_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,8 +23,12 @@ KernelTable Table() {
   table.fma = HWY_NATIVE_FMA != 0;
   table.rows_max_vectors = static_cast<int64_t>(kMaxVectors);
   table.rows_tile_keys = static_cast<int64_t>(TileShape<kMaxVectors>::kKeys);
+  table.few_rows = 8;
   table.rows_scratch_size = &RowsScratchSize;
+  table.keys_scratch_size = &KeysScratchSize;
   table.rows_in_lanes = &RowsInLanes;
+  table.keys_in_lanes = &KeysInLanes;
+  table.merge_pieces = &MergePieces;
   return table;
 }
 

@@ -82,7 +82,9 @@ HWY_INLINE void ScoreTile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT
     }
   }
   // Keeps max in memory during the loop above: in registers it would spill the tile (gcc 12: 2.4 % of prefill).
-  if (kTakeMax) HWY_FENCE;
+  if (kTakeMax) {
+    HWY_FENCE;
+  }
   HWY_UNROLL(4)
   for (size_t i = 0; i < kStrips; ++i) {
     V strip_max = kTakeMax ? max[i] : acc[0][i];

@@ -99,7 +99,7 @@ HWY_INLINE Strips<kVectors> CutStrips(const RowTile& tile, int64_t block_row, in
 
 template <size_t kVectors, class V>
 struct EdgeScorePart {
-  const RowsTask& task;
+  const Task& task;
   const RowTile& tile;
   const KeyBlock& k;
   const VisibleInterval<V>* visible;
@@ -117,7 +117,7 @@ struct EdgeScorePart {
 
 // Scores, probs and row sums of a block in which lanes see different keys. The lanes' intervals go to `visible`.
 template <size_t kVectors, class V>
-HWY_NOINLINE void EdgeProbs(const RowsTask& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
+HWY_NOINLINE void EdgeProbs(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
                             int64_t block_row, const Strips<kVectors>& strips, VisibleInterval<V> (&visible)[kVectors],
                             V (&max)[kVectors], V (&sum)[kVectors]) {
   const hn::ScalableTag<float> d;
@@ -149,7 +149,7 @@ HWY_NOINLINE void EdgeProbs(const RowsTask& task, const RowTile& tile, float* HW
 
 // Keys [begin, end) of one block, relative to the block's first key row, for one tile.
 template <size_t kVectors>
-HWY_NOINLINE void AttendBlock(const RowsTask& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
+HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
                               const KeyBlock& v, int64_t block_row, int64_t begin, int64_t end) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
@@ -196,7 +196,7 @@ HWY_NOINLINE void AttendBlock(const RowsTask& task, const RowTile& tile, float* 
   }
 }
 
-using AttendBlockFunction = void (*)(const RowsTask&, const RowTile&, float*, const KeyBlock&, const KeyBlock&, int64_t, int64_t,
+using AttendBlockFunction = void (*)(const Task&, const RowTile&, float*, const KeyBlock&, const KeyBlock&, int64_t, int64_t,
                                      int64_t);
 
 HWY_INLINE AttendBlockFunction AttendBlockFor(size_t vectors) {
@@ -209,8 +209,8 @@ HWY_INLINE AttendBlockFunction AttendBlockFor(size_t vectors) {
   }
 }
 
-// Merges the span's state into the row's, and empties the span.
-static HWY_NOINLINE void FinishSpan(const RowsTask& task, const RowTile& tile) {
+// Merges the span's state into the row's.
+static HWY_NOINLINE void FinishSpan(const Task& task, const RowTile& tile) {
   const hn::ScalableTag<float> d;
   const size_t N = hn::Lanes(d);
   const size_t rows = tile.vectors * N;
@@ -222,39 +222,45 @@ static HWY_NOINLINE void FinishSpan(const RowsTask& task, const RowTile& tile) {
       float* row_acc = tile.row_acc + static_cast<size_t>(x) * rows + r;
       float* span_acc = tile.span_acc + static_cast<size_t>(x) * rows + r;
       hn::Store(Merge(factors, hn::Load(d, row_acc), hn::Load(d, span_acc)), d, row_acc);
-      hn::Store(hn::Zero(d), d, span_acc);
     }
-    hn::Store(hn::Set(d, kNoMax), d, tile.span_max + r);
-    hn::Store(hn::Zero(d), d, tile.span_sum + r);
   }
 }
 
-// What each lane of the tile may see, from causal, window and length.
-static void SetVisible(const RowsTask& task, RowTile& tile) {
-  const Rules& rules = *task.rules;
+// Delivers the span's state: rows of the tile within states of `rows` rows.
+static HWY_NOINLINE void DeliverSpan(const Task& task, const RowTile& tile, int64_t rows, float* state) {
+  const int64_t row = tile.row_begin - task.row_begin;
+  ResultTensor to;
+  to.data = state + row;
+  to.len_stride = 1;
+  StoreRows(to, 0, tile.rows, 1, tile.vectors, 1, tile.span_max);
+  to.data = state + rows + row;
+  StoreRows(to, 0, tile.rows, 1, tile.vectors, 1, tile.span_sum);
+  to.data = state + 2 * rows + row * task.v_dim;
+  to.len_stride = task.v_dim;
+  to.dim_stride = 1;
+  StoreRows(to, 0, tile.rows, 1, tile.vectors, static_cast<size_t>(task.v_dim), tile.span_acc);
+}
+
+// What each lane of the tile may see of the task's keys.
+static void SetVisible(const Task& task, RowTile& tile) {
   const int64_t lanes = static_cast<int64_t>(tile.vectors * hn::Lanes(hn::ScalableTag<float>()));
-  tile.any_begin = tile.all_end = task.kv_len;
-  tile.any_end = tile.all_begin = 0;
-  int64_t last_begin = 0, last_end = 0;
+  tile.any_begin = tile.all_end = task.key_end;
+  tile.any_end = tile.all_begin = task.key_begin;
+  int64_t begin = 0, end = 0;
   for (int64_t r = 0; r < lanes; ++r) {
     if (r < tile.rows) {
-      // Key row of the query's own position.
-      const int64_t own = task.q_offset + (tile.row_begin + r) / task.group_size - task.kv_start;
-      int64_t begin = 0, end = task.kv_len;
-      if (rules.window_left >= 0) begin = ClampTo(own - rules.window_left, 0, task.kv_len);
-      if (rules.window_right >= 0) end = ClampTo(own + rules.window_right + 1, 0, task.kv_len);
-      if (rules.causal) end = ClampTo(own + 1, 0, end);
-      last_begin = HWY_MIN(begin, end);
-      last_end = end;
-      if (last_begin < last_end) {
-        tile.any_begin = HWY_MIN(tile.any_begin, last_begin);
-        tile.any_end = HWY_MAX(tile.any_end, last_end);
+      row_visible(task, tile.row_begin + r, begin, end);
+      begin = ClampTo(begin, task.key_begin, task.key_end);
+      end = ClampTo(end, begin, task.key_end);
+      if (begin < end) {
+        tile.any_begin = HWY_MIN(tile.any_begin, begin);
+        tile.any_end = HWY_MAX(tile.any_end, end);
       }
-      tile.all_begin = HWY_MAX(tile.all_begin, last_begin);
-      tile.all_end = HWY_MIN(tile.all_end, last_end);
+      tile.all_begin = HWY_MAX(tile.all_begin, begin);
+      tile.all_end = HWY_MIN(tile.all_end, end);
     }
-    tile.visible_begin[r] = last_begin;
-    tile.visible_end[r] = last_end;
+    tile.visible_begin[r] = begin;
+    tile.visible_end[r] = end;
   }
   tile.any_begin = HWY_MIN(tile.any_begin, tile.any_end);
 }
@@ -305,7 +311,15 @@ size_t RowsScratchSize(int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k
   return CarveRowsScratch(nullptr, qk_dim, v_dim, tiles, pack_k, pack_v, nullptr).size;
 }
 
-void RowsInLanes(const RowsTask& task) {
+// Rows [begin, end) of K or V as a block whose first row is block_row, where they are or copied into `packed`.
+HWY_INLINE KeyBlock BlockOf(const KeyTensor& t, int64_t dim, bool pack, float* packed, int64_t block_row, int64_t begin, int64_t end) {
+  if (!pack) return {static_cast<const float*>(t.data) + block_row * t.len_stride, t.len_stride};
+  const int64_t stride = PackedStride(dim);
+  PackKeys(t, dim, begin, end, packed + (begin - block_row) * stride, stride);
+  return {packed, stride};
+}
+
+void RowsInLanes(const Task& task) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   const int64_t rows = task.row_end - task.row_begin;
   const int64_t vectors = (rows + lanes - 1) / lanes;
@@ -315,7 +329,7 @@ void RowsInLanes(const RowsTask& task) {
   RowTile tile[kMaxPanelTiles];
   const RowsScratch scratch =
       CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles, task.pack_k, task.pack_v, tile);
-  int64_t any_begin = task.kv_len, any_end = 0;
+  int64_t any_begin = task.key_end, any_end = task.key_begin;
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t first = tile_begin_vector(vectors, tiles, t);
     const int64_t last = tile_begin_vector(vectors, tiles, t + 1);
@@ -329,40 +343,35 @@ void RowsInLanes(const RowsTask& task) {
     }
   }
 
+  const bool delivers = task.deliver != Deliver::kResults;
+  if (delivers) {  // every block or span of the range, seen or not
+    any_begin = task.key_begin;
+    any_end = task.key_end;
+  }
+
   // 2. Queries and empty states (or the earlier run's). The row state is only needed where more than one span meets: a single
   //    span's state is the row's.
   const bool one_span = !task.state_in.given() && (any_begin >= any_end || (task.kv_start + any_begin) / kSpanKeys ==
                                                                               (task.kv_start + any_end - 1) / kSpanKeys);
+  const bool keeps_row_state = !one_span && !delivers;
   for (int64_t t = 0; t < tiles; ++t) {
     const RowTile& to = tile[t];
     if (to.any_begin < to.any_end) LoadQueries(task, to.row_begin, to.rows, to.vectors, to.q);
     StartStates(task, to.vectors, to.span_max, to.span_sum, to.span_acc);
-    if (one_span) continue;
+    if (!keeps_row_state) continue;
     StartStates(task, to.vectors, to.row_max, to.row_sum, to.row_acc);
     if (task.state_in.given()) LoadStates(task, to.row_begin, to.rows, to.vectors, to.row_max, to.row_sum, to.row_acc);
   }
 
   // 3. Blocks, at absolute positions: the first and the last may be partial.
-  int64_t row = any_begin;
-  while (row < any_end) {
+  const int64_t unit = task.deliver == Deliver::kBlocks ? kBlockKeys : kSpanKeys;
+  float* state = task.states;
+  for (int64_t row = any_begin; row < any_end;) {
     const int64_t block_position = (task.kv_start + row) / kBlockKeys * kBlockKeys;
     const int64_t block_row = HWY_MAX(int64_t{0}, block_position - task.kv_start);
     const int64_t block_end = HWY_MIN(any_end, block_position + kBlockKeys - task.kv_start);
-    KeyBlock k, v;
-    if (task.pack_k) {
-      PackKeys(task.k, task.qk_dim, row, block_end, scratch.packed_k + (row - block_row) * PackedStride(task.qk_dim),
-               PackedStride(task.qk_dim));
-      k = {scratch.packed_k, PackedStride(task.qk_dim)};
-    } else {
-      k = {static_cast<const float*>(task.k.data) + block_row * task.k.len_stride, task.k.len_stride};
-    }
-    if (task.pack_v) {
-      PackKeys(task.v, task.v_dim, row, block_end, scratch.packed_v + (row - block_row) * PackedStride(task.v_dim),
-               PackedStride(task.v_dim));
-      v = {scratch.packed_v, PackedStride(task.v_dim)};
-    } else {
-      v = {static_cast<const float*>(task.v.data) + block_row * task.v.len_stride, task.v.len_stride};
-    }
+    const KeyBlock k = BlockOf(task.k, task.qk_dim, task.pack_k, scratch.packed_k, block_row, row, block_end);
+    const KeyBlock v = BlockOf(task.v, task.v_dim, task.pack_v, scratch.packed_v, block_row, row, block_end);
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t begin = HWY_MAX(row, tile[t].any_begin);
       const int64_t end = HWY_MIN(block_end, tile[t].any_end);
@@ -370,10 +379,20 @@ void RowsInLanes(const RowsTask& task) {
       AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row, end - block_row);
     }
     row = block_end;
-    if (!one_span && (row == any_end || (task.kv_start + row) % kSpanKeys == 0)) {
-      for (int64_t t = 0; t < tiles; ++t) FinishSpan(task, tile[t]);
+    if (row < any_end && (task.kv_start + row) % unit != 0) continue;
+    if (!delivers && !keeps_row_state) continue;
+    for (int64_t t = 0; t < tiles; ++t) {
+      const RowTile& to = tile[t];
+      if (delivers) {
+        DeliverSpan(task, to, rows, state);
+      } else {
+        FinishSpan(task, to);
+      }
+      StartStates(task, to.vectors, to.span_max, to.span_sum, to.span_acc);
     }
+    state += piece_state_size(rows, task.v_dim);
   }
+  if (delivers) return;
 
   // 4. Results.
   for (int64_t t = 0; t < tiles; ++t) {

@@ -30,7 +30,7 @@ HWY_INLINE int64_t RowOffset(const Tensor& t, int64_t row, int64_t group_size) {
 
 // q[c][r] = factor * query element c of row row_begin + r; lanes past `rows` repeat the last row, so that padding never makes a
 // NaN, a denormal or an edge that the rows themselves do not have.
-static HWY_NOINLINE void LoadQueries(const RowsTask& task, int64_t row_begin, int64_t rows, size_t vectors, float* HWY_RESTRICT q) {
+static HWY_NOINLINE void LoadQueries(const Task& task, int64_t row_begin, int64_t rows, size_t vectors, float* HWY_RESTRICT q) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const size_t N = hn::Lanes(d);
@@ -94,7 +94,7 @@ static HWY_NOINLINE void PackKeys(const KeyTensor& t, int64_t dim, int64_t begin
 }
 
 // Empty states.
-static HWY_INLINE void StartStates(const RowsTask& task, size_t vectors, float* HWY_RESTRICT max, float* HWY_RESTRICT sum,
+static HWY_INLINE void StartStates(const Task& task, size_t vectors, float* HWY_RESTRICT max, float* HWY_RESTRICT sum,
                                    float* HWY_RESTRICT acc) {
   const size_t lanes = vectors * hn::Lanes(hn::ScalableTag<float>());
   for (size_t r = 0; r < lanes; ++r) {
@@ -105,7 +105,7 @@ static HWY_INLINE void StartStates(const RowsTask& task, size_t vectors, float* 
 }
 
 // An earlier run's states.
-static HWY_NOINLINE void LoadStates(const RowsTask& task, int64_t row_begin, int64_t rows, size_t vectors, float* HWY_RESTRICT max,
+static HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, int64_t rows, size_t vectors, float* HWY_RESTRICT max,
                                     float* HWY_RESTRICT sum, float* HWY_RESTRICT acc) {
   const size_t lanes = vectors * hn::Lanes(hn::ScalableTag<float>());
   const ConstStateTensors& in = task.state_in;
@@ -127,7 +127,9 @@ static HWY_NOINLINE void StoreRows(const ResultTensor& to, int64_t row_begin, in
   const size_t N = hn::Lanes(d);
   const size_t lanes = vectors * N;
   float* row[kMaxLanes];
-  for (int64_t r = 0; r < rows; ++r) row[r] = static_cast<float*>(to.data) + RowOffset(to, row_begin + r, group_size);
+  for (size_t r = 0; r < lanes; ++r) {
+    row[r] = static_cast<float*>(to.data) + RowOffset(to, row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1), group_size);
+  }
   const size_t whole = static_cast<size_t>(rows) / N * N;  // rows in full vectors
   size_t x = 0;
   if (to.dim_stride == 1) {
@@ -151,7 +153,7 @@ static HWY_NOINLINE void StoreRows(const ResultTensor& to, int64_t row_begin, in
 }
 
 // out, lse and state of one tile from its final state. `spare`: scratch of at least 256 rows of lanes.
-static HWY_NOINLINE void StoreResults(const RowsTask& task, int64_t row_begin, int64_t rows, size_t vectors,
+static HWY_NOINLINE void StoreResults(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
                                       const float* HWY_RESTRICT max, const float* HWY_RESTRICT sum, float* HWY_RESTRICT acc,
                                       float* HWY_RESTRICT spare) {
   const hn::ScalableTag<float> d;

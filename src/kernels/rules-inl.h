@@ -22,6 +22,9 @@ inline constexpr float kHidden = -3e38f;
 // Keys begin <= key < end are visible. Key indices within a block, as floats: exact.
 template <class V>
 struct VisibleInterval {
+  // By hand: gcc builds an implicit constructor for the plain baseline, where a NEON vector's own cannot be inlined.
+  HWY_ATTR VisibleInterval() {}
+  HWY_ATTR VisibleInterval(V first, V last) : begin(first), end(last) {}
   V begin, end;
 };
 

@@ -36,6 +36,8 @@ HWY_INLINE V CanonicalNaN(D d, V v) {
 // Factors of merge(a, b).
 template <class V>
 struct MergeFactors {
+  HWY_ATTR MergeFactors() {}
+  HWY_ATTR MergeFactors(V m, V f, V g) : max(m), a(f), b(g) {}
   V max, a, b;
 };
 
