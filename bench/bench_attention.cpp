@@ -40,27 +40,28 @@ PreparedCase* prepared_now(const AttentionCase& c, std::string& problem) {
   return prepared.get();
 }
 
-void run_case(benchmark::State& state, const AttentionCase& c) {
+// Of runs too short to be timed alone.
+constexpr int kBatches = 50;
+
+void run_case(benchmark::State& state, const AttentionCase& c, Clock asked_clock) {
   std::string problem;
   PreparedCase* prepared = prepared_now(c, problem);
   if (prepared == nullptr) {
     state.SkipWithError(problem.c_str());
     return;
   }
+  const Clock clock = c.threads == 1 ? asked_clock : Clock::kWall;
   (void)measure_limit(c, *prepared);
   double best = std::numeric_limits<double>::infinity();
   const int64_t runs = runs_worth_timing(*prepared);
-  const double all_start = now();
   for (auto _ : state) {
     if (runs > 1) {
-      prepared->run();  // too short for the clock: the mean will do
-      continue;
+      prepared->run();  // timed below
+    } else {
+      best = std::min(best, seconds_of(*prepared, 1, clock));
     }
-    const double start = now();
-    prepared->run();
-    best = std::min(best, now() - start);
   }
-  if (runs > 1) best = (now() - all_start) / static_cast<double>(state.iterations());
+  for (int i = 0; runs > 1 && i < kBatches; ++i) best = std::min(best, seconds_of(*prepared, runs, clock));
   const Limit limit = measure_limit(c, *prepared);
   state.counters["pct_of_limit"] = 100 * limit.seconds / best;
   state.counters["limit"] = limit.rate;
@@ -70,7 +71,7 @@ void run_case(benchmark::State& state, const AttentionCase& c) {
 }
 
 // Registers the standard cases and, where the filter is the name of another one, that one too.
-void register_cases(std::string& filter) {
+void register_cases(std::string& filter, Clock clock) {
   std::vector<AttentionCase> cases = standard_cases();
   AttentionCase asked;
   std::string name = filter;
@@ -81,8 +82,8 @@ void register_cases(std::string& filter) {
     filter = "^" + name + "$";  // t1 would match t16 as well
   }
   for (const AttentionCase& c : cases) {
-    benchmark::RegisterBenchmark(name_of(c).c_str(), [c](benchmark::State& state) {
-      run_case(state, c);
+    benchmark::RegisterBenchmark(name_of(c).c_str(), [c, clock](benchmark::State& state) {
+      run_case(state, c, clock);
     })->Unit(benchmark::kMicrosecond);
   }
 }
@@ -106,12 +107,14 @@ int main(int argc, char** argv) {
   }
   if (acceptance) return lanewise::bench::print_acceptance(lines, clock);
 
-  lanewise::bench::register_cases(filter);
+  lanewise::bench::register_cases(filter, clock);
   std::string new_filter = kFilter + filter;
-  std::vector<char*> rewritten(argv, argv + argc);
-  for (char*& argument : rewritten) {
-    if (std::strncmp(argument, kFilter, std::strlen(kFilter)) == 0) argument = new_filter.data();
+  std::vector<char*> rewritten;
+  for (int i = 0; i < argc; ++i) {
+    if (std::strncmp(argv[i], "--clock=", std::strlen("--clock=")) == 0) continue;
+    rewritten.push_back(std::strncmp(argv[i], kFilter, std::strlen(kFilter)) == 0 ? new_filter.data() : argv[i]);
   }
+  argc = static_cast<int>(rewritten.size());
   benchmark::Initialize(&argc, rewritten.data());
   if (benchmark::ReportUnrecognizedArguments(argc, rewritten.data())) return 1;
   if (benchmark::RunSpecifiedBenchmarks() == 0) {

@@ -144,7 +144,7 @@ double seconds_of(PreparedCase& prepared, int64_t runs, Clock clock) {
 }
 
 int64_t runs_worth_timing(PreparedCase& prepared) {
-  constexpr double kEnough = 20e-6;
+  constexpr double kEnough = 200e-6;
   (void)seconds_of(prepared, 1);
   const double once = std::min(seconds_of(prepared, 1), seconds_of(prepared, 1));
   return std::max<int64_t>(1, std::llround(kEnough / std::max(once, 1e-8)));

@@ -42,7 +42,7 @@ struct CaseTensors {
 // Seconds of one of `runs` runs that follow one another.
 double seconds_of(PreparedCase& prepared, int64_t runs, Clock clock = Clock::kWall);
 
-// Runs that together last long enough for the clock (20 us).
+// Runs that together last long enough for either clock (200 us): a thread's own time is not kept to the microsecond.
 int64_t runs_worth_timing(PreparedCase& prepared);
 
 }  // namespace lanewise::bench

@@ -57,7 +57,8 @@ def best_target(build):
 
 def gflops(build, case, seconds):
     """Of the fastest iteration; None where the case cannot run."""
-    command = [bench_of(build), f"--benchmark_filter={case}", f"--benchmark_min_time={seconds}", "--benchmark_format=json"]
+    command = [bench_of(build), f"--benchmark_filter={case}", f"--benchmark_min_time={seconds}"]
+    command += ["--benchmark_format=json", "--clock=thread"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
     (result,) = json.loads(done.stdout)["benchmarks"]
     return None if result.get("error_occurred") else result["gflops"]
