@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cmath>
 #include <cstdio>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -198,12 +199,12 @@ class Attend {
   // The first rows and columns of the first head.
   void print_corner() const {
     if (flags_.quiet) return;
-    const io::Tensor out = tensor_of(result_.out, case_);
+    const io::Tensor& out = result_.out;
     line("out", io::shape_text(out.shape) + (out.count() == 0 ? ": empty" : ", its first head begins"));
     if (out.count() == 0) return;
     const int64_t rows = std::min<int64_t>(3, axis_size(out.shape, case_.axes, 2));
     const int64_t columns = std::min<int64_t>(6, case_.problem.v_dim);
-    const std::array<int64_t, 4> stride = Placed(tensor_of(result_.out, case_), 0).strides(case_.axes);
+    const std::array<int64_t, 4> stride = strides_of(out.shape, case_.axes);
     for (int64_t i = 0; i < rows; ++i) {
       std::string text;
       for (int64_t x = 0; x < columns; ++x) text += format("%13.6g", io::element(out, i * stride[2] + x));
@@ -238,7 +239,7 @@ class Attend {
     if (counts.undefined > 0) rows += ", " + std::to_string(counts.undefined) + " NaN";
     line("check", rows);
     bool good = report("", "out", compare_out(case_, result_, reference_), true);
-    if (result_.lse.given()) good &= report("", "lse", compare_lse(case_, result_, reference_), true);
+    if (given(result_.lse)) good &= report("", "lse", compare_lse(case_, result_, reference_), true);
     return good;
   }
 
@@ -260,21 +261,19 @@ class Attend {
 
   void write() const {
     if (flags_.output.empty()) return;
-    std::vector<io::Tensor> tensors;
+    std::vector<const io::Tensor*> tensors;
     std::string names;
-    for (const Placed* output :
+    for (const io::Tensor* output :
          {&result_.out, &result_.lse, &result_.state_max, &result_.state_sum, &result_.state_acc}) {
-      if (!output->given()) continue;
-      tensors.push_back(tensor_of(*output, case_));
-      names += (names.empty() ? "" : ", ") + output->name();
+      if (!given(*output)) continue;
+      tensors.push_back(output);
+      names += (names.empty() ? "" : ", ") + output->name;
     }
     if (ends_with(flags_.output, ".npy")) {
-      io::write_npy(flags_.output, tensors[0]);
+      io::write_npy(flags_.output, result_.out);
       names = "out";
     } else {
-      std::vector<const io::Tensor*> pointers;
-      for (const io::Tensor& tensor : tensors) pointers.push_back(&tensor);
-      io::write_safetensors(flags_.output, pointers);
+      io::write_safetensors(flags_.output, tensors);
     }
     line("wrote", flags_.output + ": " + names);
   }

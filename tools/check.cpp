@@ -82,40 +82,28 @@ double allowed_lse(const ProblemCase& c, const RunResult& run, const ReferenceRe
   return lse_bound(c.problem, reference, row) + extra_share(run);
 }
 
-// Values of out or lse by [b, h, i] and dim, whatever the storage.
-class Reader {
- public:
-  Reader(const io::Tensor& tensor, const ProblemCase& c) : tensor_(tensor) {
-    const bool has_dim = tensor.shape.size() == c.out_shape.size();
-    // Only strides are taken from it.
-    const Placed shape(io::make_tensor("", io::Type::u8, tensor.shape), 0);
-    index_ = {shape.strides(has_dim ? c.axes : Axes{c.axes[0], c.axes[1], c.axes[2], -1}), c.inputs.cu_seqlens_q};
-  }
-  double operator()(int64_t b, int64_t h, int64_t i, int64_t x) const {
-    return io::element(tensor_, index_(b, h, i) + x);
-  }
-
- private:
-  const io::Tensor& tensor_;
-  RowIndex index_;
-};
+// Where rows of out or lse begin.
+RowIndex row_index(const ProblemCase& c, bool lse) {
+  return {strides_of(lse ? c.lse_shape : c.out_shape, lse ? c.row_axes() : c.axes), c.inputs.cu_seqlens_q};
+}
 
 std::string position_text(int64_t b, int64_t h, int64_t i, int64_t x) {
   return x < 0 ? io::shape_text({b, h, i}) : io::shape_text({b, h, i, x});
 }
 
-// Runs through out (or lse): expected(b, h, i, x, row) and allowed(row, expected value).
+// Runs through out (or lse): expected(first element of the row, row, x) and allowed(row, expected value).
 template <class Expected, class Allowed>
-Comparison compare(const ProblemCase& c, const Placed& output, bool lse, const Expected& expected,
+Comparison compare(const ProblemCase& c, const io::Tensor& output, bool lse, const Expected& expected,
                    const Allowed& allowed) {
   Comparison result;
-  const io::Tensor tensor = output.without_padding();
-  const Reader value(tensor, c);
+  const RowIndex index = row_index(c, lse);
   const int64_t columns = lse ? 1 : c.problem.v_dim;
   for_each_row(c, [&](int64_t b, int64_t h, int64_t i, size_t row) {
+    const int64_t first = index(b, h, i);
     for (int64_t x = 0; x < columns; ++x) {
-      const double wanted = expected(b, h, i, x, row);
-      result.add(value(b, h, i, x), wanted, allowed(row, wanted), [&] { return position_text(b, h, i, lse ? -1 : x); });
+      const double wanted = expected(first, row, x);
+      const auto where = [&] { return position_text(b, h, i, lse ? -1 : x); };
+      result.add(io::element(output, first + x), wanted, allowed(row, wanted), where);
     }
   });
   return result;
@@ -200,33 +188,21 @@ Comparison compare_out(const ProblemCase& c, const RunResult& run, const Referen
   const size_t dim = static_cast<size_t>(c.problem.v_dim);
   return compare(
       c, run.out, false,
-      [&](int64_t, int64_t, int64_t, int64_t x, size_t row) {
-        return reference.out[row * dim + static_cast<size_t>(x)];
-      },
+      [&](int64_t, size_t row, int64_t x) { return reference.out[row * dim + static_cast<size_t>(x)]; },
       [&](size_t row, double value) { return allowed_out(c, run, reference, row, value); });
 }
 
 Comparison compare_lse(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference) {
   return compare(
-      c, run.lse, true, [&](int64_t, int64_t, int64_t, int64_t, size_t row) { return reference.lse[row]; },
+      c, run.lse, true, [&](int64_t, size_t row, int64_t) { return reference.lse[row]; },
       [&](size_t row, double) { return allowed_lse(c, run, reference, row); });
 }
 
 Comparison compare_expected(const ProblemCase& c, const RunResult& run, bool lse, const io::Tensor& expected,
                             double tolerance, const ReferenceResult* reference) {
-  const std::vector<int64_t>& shape = lse ? c.lse_shape : c.out_shape;
-  if (expected.shape != shape) {
-    throw Error("expected tensor " + io::quote(expected.name) + " has shape " + io::shape_text(expected.shape) + "; " +
-                (lse ? "lse" : "out") + " has " + io::shape_text(shape));
-  }
-  if (!io::is_float(expected.type)) {
-    throw Error("expected tensor " + io::quote(expected.name) + " has type " + io::type_name(expected.type) +
-                "; F64, F32, BF16 and F16 are allowed");
-  }
-  const Reader value(expected, c);
   return compare(
       c, lse ? run.lse : run.out, lse,
-      [&](int64_t b, int64_t h, int64_t i, int64_t x, size_t) { return value(b, h, i, x); },
+      [&](int64_t first, size_t, int64_t x) { return io::element(expected, first + x); },
       [&](size_t row, double wanted) {
         if (tolerance >= 0) return tolerance;
         return lse ? allowed_lse(c, run, *reference, row) : allowed_out(c, run, *reference, row, wanted);

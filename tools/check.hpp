@@ -37,7 +37,7 @@ RowCounts count_rows(const ProblemCase& c, const ReferenceResult& reference);
 Comparison compare_out(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference);
 Comparison compare_lse(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference);
 
-// Against a tensor of out's (or lse's) shape. tolerance < 0: the bound, for which `reference` is needed.
+// Against a float tensor of out's (or lse's) shape. tolerance < 0: the bound, for which `reference` is needed.
 Comparison compare_expected(const ProblemCase& c, const RunResult& run, bool lse, const io::Tensor& expected,
                             double tolerance, const ReferenceResult* reference);
 

@@ -31,6 +31,16 @@ int64_t axis_size(const std::vector<int64_t>& shape, const Axes& axes, size_t ax
   return axes[axis] < 0 ? 1 : shape[static_cast<size_t>(axes[axis])];
 }
 
+std::array<int64_t, 4> strides_of(const std::vector<int64_t>& shape, const Axes& axes, int64_t pad) {
+  std::vector<int64_t> all(shape.size(), 1);
+  for (size_t a = shape.size(); a-- > 1;) all[a - 1] = all[a] * (shape[a] + (a + 1 == shape.size() ? pad : 0));
+  std::array<int64_t, 4> result = {0, 0, 0, 0};
+  for (size_t i = 0; i < 4; ++i) {
+    if (axes[i] >= 0 && axis_size(shape, axes, i) != 1) result[i] = all[static_cast<size_t>(axes[i])];
+  }
+  return result;
+}
+
 int32_t lw_type(io::Type type) {
   switch (type) {
     case io::Type::f32:
@@ -78,28 +88,11 @@ int64_t Placed::rows() const {
   return rows;
 }
 
-std::vector<int64_t> Placed::strides() const {
-  std::vector<int64_t> strides(shape_.size(), 1);
-  for (size_t a = shape_.size(); a-- > 1;) {
-    strides[a - 1] = strides[a] * (shape_[a] + (a + 1 == shape_.size() ? pad_ : 0));
-  }
-  return strides;
-}
-
-std::array<int64_t, 4> Placed::strides(const Axes& axes) const {
-  const std::vector<int64_t> all = strides();
-  std::array<int64_t, 4> result = {0, 0, 0, 0};
-  for (size_t i = 0; i < 4; ++i) {
-    if (axes[i] >= 0 && axis_size(shape_, axes, i) != 1) result[i] = all[static_cast<size_t>(axes[i])];
-  }
-  return result;
-}
-
 lw_const_tensor Placed::input(const Axes& axes, int32_t type) const {
   lw_const_tensor view = {};
   view.data = data_.bytes.data();
   view.type = type;
-  const std::array<int64_t, 4> all = strides(axes);
+  const std::array<int64_t, 4> all = strides_of(shape_, axes, pad_);
   std::copy(all.begin(), all.end(), view.stride);
   return view;
 }
@@ -108,7 +101,7 @@ lw_tensor Placed::output(const Axes& axes) const {
   lw_tensor view = {};
   view.data = data_.bytes.data();
   view.type = lw_type(data_.type);
-  const std::array<int64_t, 4> all = strides(axes);
+  const std::array<int64_t, 4> all = strides_of(shape_, axes, pad_);
   std::copy(all.begin(), all.end(), view.stride);
   return view;
 }
@@ -123,7 +116,8 @@ bool Placed::padding_intact() const {
   return true;
 }
 
-io::Tensor Placed::without_padding() const {
+io::Tensor Placed::without_padding() && {
+  if (pad_ == 0) return std::move(data_);
   io::Tensor result = io::make_tensor(data_.name, data_.type, shape_);
   const size_t row = row_bytes(row_size());
   const size_t stride = row_bytes(row_size() + pad_);

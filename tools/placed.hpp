@@ -20,6 +20,10 @@ inline constexpr Axes kRaggedAxes = {-1, 1, 0, 2};  // [total, heads, dim]
 
 int64_t axis_size(const std::vector<int64_t>& shape, const Axes& axes, size_t axis);
 
+// Strides in elements by the library's axes, of rows with `pad` more elements; an axis of size 1 gets stride 0, which
+// is how masks are broadcast.
+std::array<int64_t, 4> strides_of(const std::vector<int64_t>& shape, const Axes& axes, int64_t pad = 0);
+
 int32_t lw_type(io::Type type);  // LW_TYPE_NONE for types the library does not take
 
 class Placed {
@@ -34,16 +38,13 @@ class Placed {
   const std::string& name() const { return data_.name; }
   io::Type type() const { return data_.type; }
   const std::vector<int64_t>& shape() const { return shape_; }
-  std::vector<int64_t> strides() const;  // one an axis of shape(), in elements
   void* data() const { return data_.bytes.data(); }
 
-  // Strides by the library's axes; an axis of size 1 gets stride 0, which is how masks are broadcast.
-  std::array<int64_t, 4> strides(const Axes& axes) const;
   lw_const_tensor input(const Axes& axes, int32_t type) const;
   lw_tensor output(const Axes& axes) const;
 
-  bool padding_intact() const;  // no element behind a row was written
-  io::Tensor without_padding() const;
+  bool padding_intact() const;      // no element behind a row was written
+  io::Tensor without_padding() &&;  // the tensor itself where there is none
 
  private:
   int64_t row_size() const { return shape_.empty() ? 1 : shape_.back(); }

@@ -319,9 +319,8 @@ class Builder {
       const bool sizes_only = tensor.bytes.data() == nullptr;
       *placed = Placed(std::move(tensor), sizes_only ? 0 : flags_.pad);
     }
-    const Axes no_dim = {c_.axes[0], c_.axes[1], c_.axes[2], -1};
-    c_.inputs.state_max = c_.state_max.input(no_dim, LW_TYPE_F32);
-    c_.inputs.state_sum = c_.state_sum.input(no_dim, LW_TYPE_F32);
+    c_.inputs.state_max = c_.state_max.input(c_.row_axes(), LW_TYPE_F32);
+    c_.inputs.state_sum = c_.state_sum.input(c_.row_axes(), LW_TYPE_F32);
     c_.inputs.state_acc = c_.state_acc.input(c_.axes, LW_TYPE_F32);
   }
 

@@ -22,8 +22,10 @@ struct ProblemCase {
   std::map<std::string, io::Tensor> arrays;  // lengths, offsets, page table, slopes ...
   // What a run writes: out and state_acc, and without the dim axis lse, state_max and state_sum.
   std::vector<int64_t> out_shape, lse_shape;
-  Axes axes;  // of out_shape; its first three are lse_shape's
+  Axes axes = {-1, -1, -1, -1};  // of out_shape
   io::Type out_type = io::Type::f32;
+
+  Axes row_axes() const { return {axes[0], axes[1], axes[2], -1}; }  // of lse_shape
 
   ProblemCase() = default;
   ProblemCase(ProblemCase&&) = default;

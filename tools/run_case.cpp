@@ -93,6 +93,31 @@ class Runner {
   io::Buffer workspace_;
 };
 
+// Zeros in rows that belong to no sequence: the library leaves those alone.
+void clear_unused_rows(io::Tensor& tensor, const ProblemCase& c, bool has_dim) {
+  const lw_problem& p = c.problem;
+  const RowIndex index = {strides_of(tensor.shape, has_dim ? c.axes : c.row_axes()), nullptr};
+  const size_t element = io::type_size(tensor.type);
+  const size_t row = (has_dim ? static_cast<size_t>(p.v_dim) : 1) * element;
+  const auto clear = [&](int64_t b, int64_t from, int64_t to) {
+    for (int64_t h = 0; h < p.q_heads; ++h) {
+      for (int64_t i = from; i < to; ++i) {
+        std::memset(tensor.bytes.data() + static_cast<size_t>(index(b, h, i)) * element, 0, row);
+      }
+    }
+  };
+  const int32_t* cu = c.inputs.cu_seqlens_q;
+  if (cu != nullptr) {
+    clear(0, 0, cu[0]);
+    clear(0, cu[p.batch], p.total_q);
+  }
+  for (int64_t b = 0; b < p.batch && c.inputs.q_lengths != nullptr; ++b) {
+    const int64_t first = cu != nullptr ? cu[b] : 0;
+    const int64_t end = cu != nullptr ? cu[b + 1] : p.q_len;
+    clear(cu != nullptr ? 0 : b, first + c.inputs.q_lengths[b], end);
+  }
+}
+
 }  // namespace
 
 RunOptions run_options(const Flags& flags) {
@@ -138,21 +163,24 @@ int32_t default_threads() {
 RunResult run_case(const ProblemCase& c, const RunOptions& options) {
   RunResult result;
   Runner runner(c, options, result);
-  const Axes no_dim = {c.axes[0], c.axes[1], c.axes[2], -1};
+  struct Wanted {
+    const char* name;
+    bool wanted, has_dim;
+    lw_tensor lanewise::Outputs::*view;
+    io::Tensor RunResult::*to;
+    Placed memory;
+  };
+  Wanted all[] = {{"out", true, true, &lanewise::Outputs::out, &RunResult::out, {}},
+                  {"lse", options.lse, false, &lanewise::Outputs::lse, &RunResult::lse, {}},
+                  {"state_max", options.state, false, &lanewise::Outputs::state_max, &RunResult::state_max, {}},
+                  {"state_sum", options.state, false, &lanewise::Outputs::state_sum, &RunResult::state_sum, {}},
+                  {"state_acc", options.state, true, &lanewise::Outputs::state_acc, &RunResult::state_acc, {}}};
   lanewise::Outputs outputs;
-  result.out = Placed::poisoned("out", c.out_type, c.out_shape, options.pad);
-  outputs.out = result.out.output(c.axes);
-  if (options.lse) {
-    result.lse = Placed::poisoned("lse", io::Type::f32, c.lse_shape, options.pad);
-    outputs.lse = result.lse.output(no_dim);
-  }
-  if (options.state) {
-    result.state_max = Placed::poisoned("state_max", io::Type::f32, c.lse_shape, options.pad);
-    result.state_sum = Placed::poisoned("state_sum", io::Type::f32, c.lse_shape, options.pad);
-    result.state_acc = Placed::poisoned("state_acc", io::Type::f32, c.out_shape, options.pad);
-    outputs.state_max = result.state_max.output(no_dim);
-    outputs.state_sum = result.state_sum.output(no_dim);
-    outputs.state_acc = result.state_acc.output(c.axes);
+  for (Wanted& output : all) {
+    if (!output.wanted) continue;
+    const io::Type type = output.to == &RunResult::out ? c.out_type : io::Type::f32;
+    output.memory = Placed::poisoned(output.name, type, output.has_dim ? c.out_shape : c.lse_shape, options.pad);
+    outputs.*output.view = output.memory.output(output.has_dim ? c.axes : c.row_axes());
   }
   for (int64_t i = 0; i < options.repeat; ++i) {
     const double seconds = runner.run(outputs);
@@ -162,38 +190,14 @@ RunResult run_case(const ProblemCase& c, const RunOptions& options) {
     }
     result.seconds = i == 0 ? seconds : std::min(result.seconds, seconds);
   }
-  for (const Placed* output : {&result.out, &result.lse, &result.state_max, &result.state_sum, &result.state_acc}) {
-    if (output->given() && !output->padding_intact()) {
-      throw std::logic_error("the library wrote into the padding of " + output->name());
-    }
+  for (Wanted& output : all) {
+    if (!output.wanted) continue;
+    if (!output.memory.padding_intact())
+      throw std::logic_error(std::string("the library wrote into the padding of ") + output.name);
+    result.*output.to = std::move(output.memory).without_padding();
+    clear_unused_rows(result.*output.to, c, output.has_dim);
   }
   return result;
-}
-
-io::Tensor tensor_of(const Placed& output, const ProblemCase& c) {
-  io::Tensor tensor = output.without_padding();
-  const lw_problem& p = c.problem;
-  const bool has_dim = tensor.shape.size() == c.out_shape.size();
-  const Placed dense(io::make_tensor(tensor.name, tensor.type, tensor.shape), 0);
-  const RowIndex index = {dense.strides(has_dim ? c.axes : Axes{c.axes[0], c.axes[1], c.axes[2], -1}), nullptr};
-  const size_t row = (has_dim ? static_cast<size_t>(p.v_dim) : 1) * io::type_size(tensor.type);
-  const auto clear = [&](int64_t b, int64_t from, int64_t to) {
-    for (int64_t h = 0; h < p.q_heads; ++h) {
-      for (int64_t i = from; i < to; ++i) {
-        std::memset(tensor.bytes.data() + static_cast<size_t>(index(b, h, i)) * io::type_size(tensor.type), 0, row);
-      }
-    }
-  };
-  if (p.q_layout == LW_LAYOUT_RAGGED) {
-    clear(0, c.inputs.cu_seqlens_q[p.batch], p.total_q);
-    if (p.batch > 0) clear(0, 0, c.inputs.cu_seqlens_q[0]);
-  }
-  for (int64_t b = 0; b < p.batch && c.inputs.q_lengths != nullptr; ++b) {
-    const int64_t first = c.inputs.cu_seqlens_q != nullptr ? c.inputs.cu_seqlens_q[b] : 0;
-    const int64_t end = c.inputs.cu_seqlens_q != nullptr ? c.inputs.cu_seqlens_q[b + 1] : p.q_len;
-    clear(c.inputs.cu_seqlens_q != nullptr ? 0 : b, first + c.inputs.q_lengths[b], end);
-  }
-  return tensor;
 }
 
 }  // namespace lanewise::tools

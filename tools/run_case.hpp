@@ -26,8 +26,10 @@ struct RunOptions {
 // Checks what the flags say about a run.
 RunOptions run_options(const Flags& flags);
 
+// Outputs as they are for a file: no padding, zeros in rows that belong to no sequence. What was not asked for has no
+// bytes.
 struct RunResult {
-  Placed out, lse, state_max, state_sum, state_acc;
+  io::Tensor out, lse, state_max, state_sum, state_acc;
   lw_explanation explanation = {};
   int32_t threads = 1;  // the workspace's
   double seconds = 0;   // best run
@@ -45,10 +47,9 @@ void require(const lanewise::Status& status);
 // Threads this process may run at once: OMP_NUM_THREADS, else the CPUs it is allowed on.
 int32_t default_threads();
 
-// What a run wrote, without padding, zeros in rows that belong to no sequence.
-io::Tensor tensor_of(const Placed& output, const ProblemCase& c);
+inline bool given(const io::Tensor& tensor) { return tensor.bytes.data() != nullptr; }
 
-// The index in `strides` order of element [b, h, i] of a row tensor; ragged: i counts from the sequence's first row.
+// Where row [b, h, i] of out (or lse) begins, in elements; ragged: i counts from the sequence's first row.
 struct RowIndex {
   std::array<int64_t, 4> stride;
   const int32_t* first_rows;  // cu_seqlens_q or null

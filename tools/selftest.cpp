@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
+#include <memory>
 #include <cstring>
 #include <map>
 
@@ -131,8 +132,7 @@ ProblemCase case_of(const SelfCase& c, Flags& flags, uint64_t seed) {
   return make_case(std::move(tensors), flags);
 }
 
-uint64_t add_bits(uint64_t hash, const Placed& output, const ProblemCase& c) {
-  const io::Tensor tensor = tensor_of(output, c);
+uint64_t add_bits(uint64_t hash, const io::Tensor& tensor) {
   for (size_t i = 0; i < tensor.bytes.size(); ++i) hash = (hash ^ tensor.bytes.data()[i]) * 0x100000001b3u;  // FNV-1a
   return hash;
 }
@@ -198,8 +198,7 @@ class SelfTest {
       good = out.passes() && lse.passes();
       share = std::max(out.largest_share, lse.largest_share);
       problem = format("out off by %.3g, lse by %.3g", out.largest_error, lse.largest_error);
-      if (has_fma(target))
-        compare_bits(index, target, add_bits(add_bits(0xcbf29ce484222325u, result.out, c), result.lse, c));
+      if (has_fma(target)) compare_bits(index, target, add_bits(add_bits(0xcbf29ce484222325u, result.out), result.lse));
     }
     tally.share = std::max(tally.share, share);
     ++(good ? tally.passed : tally.failed);
