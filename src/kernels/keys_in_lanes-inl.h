@@ -75,8 +75,20 @@ HWY_INLINE void ScoreVectors(const float* HWY_RESTRICT q, size_t qk_dim, const f
     for (size_t r = 0; r < kRows; ++r) acc[u][r] = hn::Zero(d);
   }
   size_t c = 0;
-  for (; c + 4 <= qk_dim; c += 4) {
+  for (; c + kWideDims <= qk_dim; c += kWideDims) {
     HWY_UNROLL(4)
+    for (size_t u = 0; u < kVectors; ++u) {
+      V kt[kWideDims];
+      LoadTransposedWide(d, k + u * N, c, kt);
+      HWY_UNROLL(8)
+      for (size_t t = 0; t < kWideDims; ++t) {
+        HWY_UNROLL(8)
+        for (size_t r = 0; r < kRows; ++r) acc[u][r] = hn::MulAdd(hn::Set(d, q[r * qk_dim + c + t]), kt[t], acc[u][r]);
+      }
+      HWY_FENCE;  // one vector of keys after the other: their transpositions at once would spill
+    }
+  }
+  for (; c + 4 <= qk_dim; c += 4) {
     for (size_t u = 0; u < kVectors; ++u) {
       V kt[4];
       LoadTransposed(d, k + u * N, c, kt);
@@ -118,10 +130,10 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const flo
   }
 }
 
-// acc[r][x] over keys [begin, end) for kWidth vectors of dims; kTail: the last of them is partial.
-template <size_t kRows, size_t kWidth, bool kPartial>
+// acc[r][x ...] over keys [begin, end) for kWidth vectors of dims. kFirst: row sums too. kPartial: `count` lanes of one vector.
+template <size_t kRows, size_t kWidth, bool kFirst, bool kPartial>
 HWY_INLINE void ValueVectors(const float* HWY_RESTRICT p, const float* const* HWY_RESTRICT v, size_t x, size_t count, size_t begin,
-                             size_t end, const PrefetchRows& prefetch, bool first, float* HWY_RESTRICT acc_out, size_t v_dim,
+                             size_t end, const PrefetchRows& prefetch, float* HWY_RESTRICT acc_out, size_t v_dim,
                              float* HWY_RESTRICT sum) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
@@ -135,7 +147,7 @@ HWY_INLINE void ValueVectors(const float* HWY_RESTRICT p, const float* const* HW
   }
   for (size_t j = begin; j < end; ++j) {
     const float* row = v[j] + x;
-    if (first) PrefetchFar(v[j + prefetch.far], prefetch.lines);
+    if (kFirst) PrefetchFar(v[j + prefetch.far], prefetch.lines);
     const float* ahead = v[j + prefetch.near] + x;
     HWY_UNROLL(8)
     for (size_t w = 0; w < kWidth; ++w) {
@@ -147,14 +159,14 @@ HWY_INLINE void ValueVectors(const float* HWY_RESTRICT p, const float* const* HW
     HWY_UNROLL(8)
     for (size_t r = 0; r < kRows; ++r) {
       const V pj = hn::Set(d, p[r * kBlockKeys + j]);
-      row_sum[r] = hn::Add(row_sum[r], pj);
+      if (kFirst) row_sum[r] = hn::Add(row_sum[r], pj);
       HWY_UNROLL(8)
       for (size_t w = 0; w < kWidth; ++w) acc[r][w] = hn::MulAdd(vj[w], pj, acc[r][w]);
     }
   }
   HWY_UNROLL(8)
   for (size_t r = 0; r < kRows; ++r) {
-    sum[r] = hn::GetLane(row_sum[r]);
+    if (kFirst) sum[r] = hn::GetLane(row_sum[r]);
     HWY_UNROLL(8)
     for (size_t w = 0; w < kWidth; ++w) {
       if (kPartial) {
@@ -174,11 +186,23 @@ HWY_NOINLINE void ValueFew(const float* HWY_RESTRICT p, const float* const* HWY_
   constexpr size_t kFit = HWY_MAX(size_t{1}, kValueRegisters / kRows);
   constexpr size_t kWidth = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
   size_t x = 0;
-  for (; x + kWidth * N <= v_dim; x += kWidth * N) {
-    ValueVectors<kRows, kWidth, false>(p, v, x, 0, begin, end, prefetch, x == 0, acc, v_dim, sum);
+  if (v_dim >= kWidth * N) {
+    ValueVectors<kRows, kWidth, true, false>(p, v, 0, 0, begin, end, prefetch, acc, v_dim, sum);
+    for (x = kWidth * N; x + kWidth * N <= v_dim; x += kWidth * N) {
+      ValueVectors<kRows, kWidth, false, false>(p, v, x, 0, begin, end, prefetch, acc, v_dim, sum);
+    }
+  } else if (v_dim >= N) {
+    ValueVectors<kRows, 1, true, false>(p, v, 0, 0, begin, end, prefetch, acc, v_dim, sum);
+    x = N;
+  } else {
+    ValueVectors<kRows, 1, true, true>(p, v, 0, v_dim, begin, end, prefetch, acc, v_dim, sum);
+    return;
   }
-  for (; x + N <= v_dim; x += N) ValueVectors<kRows, 1, false>(p, v, x, 0, begin, end, prefetch, x == 0, acc, v_dim, sum);
-  if (x < v_dim) ValueVectors<kRows, 1, true>(p, v, x, v_dim - x, begin, end, prefetch, x == 0, acc, v_dim, sum);
+  if constexpr (kWidth >= 4) {
+    for (; x + 2 * N <= v_dim; x += 2 * N) ValueVectors<kRows, 2, false, false>(p, v, x, 0, begin, end, prefetch, acc, v_dim, sum);
+  }
+  for (; x + N <= v_dim; x += N) ValueVectors<kRows, 1, false, false>(p, v, x, 0, begin, end, prefetch, acc, v_dim, sum);
+  if (x < v_dim) ValueVectors<kRows, 1, false, true>(p, v, x, v_dim - x, begin, end, prefetch, acc, v_dim, sum);
 }
 
 using ScoreFewFunction = void (*)(const float*, size_t, const float* const*, size_t, const PrefetchRows&, float*);

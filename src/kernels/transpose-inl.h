@@ -68,6 +68,49 @@ HWY_INLINE void StoreTransposed(D d, V (&in)[4], float* const* row, size_t c) {
   for (size_t t = 0; t < 4; ++t) StoreBlocks(d, in[t], row + t, c);
 }
 
+// Dims that LoadTransposedWide takes at once.
+inline constexpr size_t kWideDims = HWY_MIN(size_t{8}, hn::MaxLanes(hn::ScalableTag<float>()));
+
+// lane r of out[u] = row[r][c + u] for u < kWideDims and as many rows as a vector has lanes: fewer loads and shuffles an element than
+// LoadTransposed.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void LoadTransposedWide(D d, const float* const* row, size_t c, V (&out)[kWideDims]) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    LoadTransposed(d, row, c, out);
+  } else {
+    // x: rows of the lower half of the result, y: of the upper half; 4 x 4 blocks of each are transposed, then blocks of both meet.
+    V x[4], y[4];
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+    const hn::Half<D> half;
+    HWY_UNROLL(4)
+    for (size_t t = 0; t < 4; ++t) {
+      x[t] = hn::Combine(d, hn::LoadU(half, row[4 + t] + c), hn::LoadU(half, row[t] + c));
+      y[t] = hn::Combine(d, hn::LoadU(half, row[12 + t] + c), hn::LoadU(half, row[8 + t] + c));
+    }
+    Transpose4x4(d, x);
+    Transpose4x4(d, y);
+    HWY_UNROLL(4)
+    for (size_t u = 0; u < 4; ++u) {
+      out[u] = V{_mm512_shuffle_f32x4(x[u].raw, y[u].raw, 0x88)};
+      out[4 + u] = V{_mm512_shuffle_f32x4(x[u].raw, y[u].raw, 0xdd)};
+    }
+#else
+    HWY_UNROLL(4)
+    for (size_t t = 0; t < 4; ++t) {
+      x[t] = hn::LoadU(d, row[t] + c);
+      y[t] = hn::LoadU(d, row[4 + t] + c);
+    }
+    Transpose4x4(d, x);
+    Transpose4x4(d, y);
+    HWY_UNROLL(4)
+    for (size_t u = 0; u < 4; ++u) {
+      out[u] = hn::ConcatLowerLower(d, y[u], x[u]);
+      out[4 + u] = hn::ConcatUpperUpper(d, y[u], x[u]);
+    }
+#endif
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lanewise
 HWY_AFTER_NAMESPACE();
