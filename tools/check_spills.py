@@ -5,8 +5,8 @@
 
 Disassembles (x86-64), takes every innermost loop with at least 8 packed multiply-adds, and prints a table of what they
 have on the stack, by instruction-set target:
-  spills     vectors written to the stack: must be none in tiles
-  constants  vectors only read from it: what does not change in the loop and found no register
+  spills     vectors written to the stack and read back: must be none in tiles
+  vectors    other uses: constants that found no register, results for the caller
   scalars    pointers and counters
 Loops that round are probs, not tiles: their polynomial has more constants than 16 registers hold, and a spill among
 them cannot be measured (bench_kernels: 6.1 cycles a vector with and without). They are counted, that is all.
@@ -31,7 +31,7 @@ NAMESPACE = re.compile(r"\bN_([A-Z0-9_]+)::")
 FMA = re.compile(r"^v(fn?m(add|sub)\d+p[sd]|dpbf16ps|pdpbusds?|pdpwssds?)$")
 
 Instruction = collections.namedtuple("Instruction", "address name operands")
-Loop = collections.namedtuple("Loop", "target kind function address length multiply_adds spills constants scalars")
+Loop = collections.namedtuple("Loop", "target kind function address length multiply_adds spills vectors scalars")
 
 
 def parse_arguments():
@@ -99,13 +99,22 @@ def has_frame_pointer(body):
 
 
 def stack_references(body, instructions):
-    """(vectors written, vectors read, others)"""
-    stack = r"\(%r[sb]p[^)]*\)" if has_frame_pointer(body) else r"\(%rsp[^)]*\)"
-    touching = [i.operands for i in instructions if re.search(stack, i.operands)]
-    vectors = [operands for operands in touching if re.search(r"%[xyz]mm\d", operands)]
-    # The last operand is the result.
-    written = [operands for operands in vectors if re.search(stack + r"(\{[^}]*\})*$", operands)]
-    return len(written), len(vectors) - len(written), len(touching) - len(vectors)
+    """(vectors written and read back, other uses of vectors, uses of anything else)"""
+    register = "%r[sb]p" if has_frame_pointer(body) else "%rsp"
+    stack = re.compile(r"-?(0x[0-9a-f]+)?\(" + register + r"[^)]*\)")
+    written, read, others = collections.Counter(), collections.Counter(), 0
+    for instruction in instructions:
+        slot = stack.search(instruction.operands)
+        if not slot:
+            continue
+        if not re.search(r"%[xyz]mm\d", instruction.operands):
+            others += 1
+        elif re.search(r"\)(\{[^}]*\})*$", instruction.operands):  # the last operand is the result
+            written[slot.group()] += 1
+        else:
+            read[slot.group()] += 1
+    spills = sum(count for slot, count in written.items() if slot in read)
+    return spills, sum(written.values()) - spills + sum(read.values()), others
 
 
 def hot_loops(text, seen_targets):
@@ -131,10 +140,10 @@ def short(name):
 
 
 def print_loops(loops):
-    numbers = f"{'address':>8} {'length':>6} {'fma':>4} {'spills':>6} {'const':>5} {'scalar':>6}"
+    numbers = f"{'address':>8} {'length':>6} {'fma':>4} {'spills':>6} {'vector':>6} {'scalar':>6}"
     print(f"{'target':12} {'kind':5} {numbers}  function")
     for l in loops:
-        numbers = f"{l.address:8x} {l.length:6} {l.multiply_adds:4} {l.spills:6} {l.constants:5} {l.scalars:6}"
+        numbers = f"{l.address:8x} {l.length:6} {l.multiply_adds:4} {l.spills:6} {l.vectors:6} {l.scalars:6}"
         print(f"{l.target:12} {l.kind:5} {numbers}  {short(l.function)}")
 
 
@@ -151,11 +160,11 @@ def main():
     if arguments.verbose:
         print_loops(loops)
         print()
-    print(f"{'target':12} {'kind':5} {'loops':>5} {'spills':>6} {'constants':>9} {'scalars':>7}")
+    print(f"{'target':12} {'kind':5} {'loops':>5} {'spills':>6} {'vectors':>7} {'scalars':>7}")
     for target, kind in sorted({(loop.target, loop.kind) for loop in loops}):
         own = [loop for loop in loops if (loop.target, loop.kind) == (target, kind)]
-        sums = [sum(getattr(loop, column) for loop in own) for column in ("spills", "constants", "scalars")]
-        print(f"{target:12} {kind:5} {len(own):5} {sums[0]:6} {sums[1]:9} {sums[2]:7}")
+        sums = [sum(getattr(loop, column) for loop in own) for column in ("spills", "vectors", "scalars")]
+        print(f"{target:12} {kind:5} {len(own):5} {sums[0]:6} {sums[1]:7} {sums[2]:7}")
 
     tiles = [loop for loop in loops if loop.kind == "tiles"]
     bad = [loop for loop in tiles if loop.spills > 0]
