@@ -15,12 +15,15 @@
 namespace lanewise::tools {
 namespace {
 
+enum class Storage { dense, ragged, paged };
+
 // A problem of random tensors and what is special about it.
 struct SelfCase {
   const char* name;
   std::vector<int64_t> sizes;       // batch, q_heads, kv_heads, q_len, kv_len, qk_dim, v_dim
   void (*change)(Flags&);           // may be null
   std::vector<const char*> extras;  // tensors beside q, k, v
+  Storage storage = Storage::dense;
 };
 
 // splitmix64 (Steele et al. 2014) and Box-Muller: the same tensors on every machine up to the last bit of log and cos.
@@ -102,6 +105,10 @@ const std::vector<SelfCase>& self_cases() {
       {"lengths, causal", {5, 2, 1, 20, 64, 32, 32}, [](Flags& f) { f.causal = true; }, {"lengths", "q_lengths"}},
       {"offsets", {4, 2, 2, 20, 300, 32, 32}, [](Flags& f) { f.causal = true; }, {"q_offset"}},
       {"kv_start", {4, 2, 2, 20, 300, 32, 32}, [](Flags& f) { f.causal = true; }, {"kv_start"}},
+      {"ragged", {5, 4, 2, 30, 80, 32, 32}, [](Flags& f) { f.causal = true; }, {}, Storage::ragged},
+      {"ragged, long", {3, 2, 1, 140, 600, 64, 32}, nullptr, {}, Storage::ragged},
+      {"pages", {3, 4, 2, 2, 100, 32, 32}, nullptr, {}, Storage::paged},
+      {"pages, causal", {3, 4, 1, 40, 300, 64, 64}, [](Flags& f) { f.causal = true; }, {}, Storage::paged},
       {"window", {1, 2, 2, 60, 350, 32, 32}, [](Flags& f) { f.window = "31,0", f.causal = true; }, {}},
       {"two-sided window", {1, 2, 2, 60, 60, 32, 32}, [](Flags& f) { f.window = "5,9"; }, {}},
       {"prefix", {1, 2, 2, 60, 60, 32, 32}, [](Flags& f) { f.prefix = 13, f.causal = true; }, {}},
@@ -117,17 +124,54 @@ const std::vector<SelfCase>& self_cases() {
   return cases;
 }
 
+// Prefix offsets of sequences of 0 ... longest rows.
+io::Tensor offsets(const char* name, int64_t batch, int64_t longest, Random& random) {
+  io::Tensor tensor = io::make_tensor(name, io::Type::i32, {batch + 1});
+  int32_t next = 0;
+  for (int64_t b = 0; b <= batch; ++b) {
+    tensor.as<int32_t>()[b] = next;
+    next += static_cast<int32_t>(random.below(longest + 1));
+  }
+  return tensor;
+}
+
+// k and v in shuffled pages of 16 keys, and which sequence has which.
+void add_pages(const SelfCase& c, TensorSet& tensors, Random& random) {
+  constexpr int64_t kPage = 16;
+  const int64_t batch = c.sizes[0], most = (c.sizes[4] + kPage - 1) / kPage, pages = batch * most;
+  tensors["k"] = normal("k", {pages, c.sizes[2], kPage, c.sizes[5]}, random);
+  tensors["v"] = normal("v", {pages, c.sizes[2], kPage, c.sizes[6]}, random);
+  io::Tensor table = io::make_tensor("page_table", io::Type::i32, {batch, most});
+  for (int64_t n = 0; n < pages; ++n) {
+    const int64_t other = random.below(n + 1);
+    table.as<int32_t>()[n] = table.as<int32_t>()[other];
+    table.as<int32_t>()[other] = static_cast<int32_t>(n);
+  }
+  tensors["page_table"] = std::move(table);
+  tensors["lengths"] = integers("lengths", {batch}, 0, c.sizes[4], random);
+}
+
 ProblemCase case_of(const SelfCase& c, Flags& flags, uint64_t seed) {
   if (c.change != nullptr) c.change(flags);
   Random random(seed);
+  TensorSet tensors;
+  if (c.storage == Storage::ragged) {
+    tensors["cu_seqlens_q"] = offsets("cu_seqlens_q", c.sizes[0], c.sizes[3], random);
+    tensors["cu_seqlens_kv"] = offsets("cu_seqlens_kv", c.sizes[0], c.sizes[4], random);
+  }
   const bool blhd = flags.layout == "blhd";
-  const auto shape = [&](int64_t heads, int64_t len, int64_t dim) {
+  const auto shape = [&](const char* offsets, int64_t heads, int64_t len, int64_t dim) {
+    if (c.storage == Storage::ragged)
+      return std::vector<int64_t>{tensors[offsets].as<int32_t>()[c.sizes[0]], heads, dim};
     return blhd ? std::vector<int64_t>{c.sizes[0], len, heads, dim} : std::vector<int64_t>{c.sizes[0], heads, len, dim};
   };
-  TensorSet tensors;
-  tensors["q"] = normal("q", shape(c.sizes[1], c.sizes[3], c.sizes[5]), random);
-  tensors["k"] = normal("k", shape(c.sizes[2], c.sizes[4], c.sizes[5]), random);
-  tensors["v"] = normal("v", shape(c.sizes[2], c.sizes[4], c.sizes[6]), random);
+  tensors["q"] = normal("q", shape("cu_seqlens_q", c.sizes[1], c.sizes[3], c.sizes[5]), random);
+  if (c.storage == Storage::paged) {
+    add_pages(c, tensors, random);
+  } else {
+    tensors["k"] = normal("k", shape("cu_seqlens_kv", c.sizes[2], c.sizes[4], c.sizes[5]), random);
+    tensors["v"] = normal("v", shape("cu_seqlens_kv", c.sizes[2], c.sizes[4], c.sizes[6]), random);
+  }
   for (const char* name : c.extras) tensors[name] = extra(name, c, random);
   return make_case(std::move(tensors), flags);
 }

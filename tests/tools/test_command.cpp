@@ -191,6 +191,71 @@ TEST_CASE("attend: a state written and continued from gives the bits of one run"
   }
 }
 
+TEST_CASE("attend: ragged and paged storage give the bits of each sequence alone", "[command]") {
+  TempDir dir;
+  constexpr int64_t kHeads = 2, kDim = 8, kPage = 4;
+  const std::vector<int32_t> q_at = {0, 3, 3, 8}, kv_at = {0, 6, 10, 21};
+  const Tensor q = numbers("q", {8, kHeads, kDim}), k = numbers("k", {21, kHeads, kDim}),
+               v = numbers("v", {21, kHeads, kDim});
+  std::vector<Tensor> ragged, paged;
+  for (std::vector<Tensor>* tensors : {&ragged, &paged}) {
+    tensors->push_back(part(q, 0, 8));
+    tensors->push_back(io::make_tensor("cu_seqlens_q", Type::i32, {4}, q_at));
+  }
+  ragged.push_back(part(k, 0, 21));
+  ragged.push_back(part(v, 0, 21));
+  ragged.push_back(io::make_tensor("cu_seqlens_kv", Type::i32, {4}, kv_at));
+  // Sequence b in pages 3b ... 3b + 2, taken in reverse; [pages, page_size, heads, dim].
+  std::vector<int32_t> table, lengths;
+  for (const Tensor* from : {&k, &v}) {
+    Tensor pages = io::make_tensor(from->name, Type::f32, {9, kPage, kHeads, kDim});
+    std::memset(pages.bytes.data(), 0xff, pages.bytes.size());  // NaN where no key lies
+    for (int32_t b = 0; b < 3; ++b) {
+      for (int32_t j = 0; j < kv_at[static_cast<size_t>(b) + 1] - kv_at[static_cast<size_t>(b)]; ++j) {
+        const int64_t page = 3 * b + 2 - j / kPage;
+        std::memcpy(pages.as<float>() + (page * kPage + j % kPage) * kHeads * kDim,
+                    from->as<float>() + (kv_at[static_cast<size_t>(b)] + j) * kHeads * kDim,
+                    kHeads * kDim * sizeof(float));
+      }
+    }
+    paged.push_back(std::move(pages));
+  }
+  for (int32_t b = 0; b < 3; ++b) {
+    lengths.push_back(kv_at[static_cast<size_t>(b) + 1] - kv_at[static_cast<size_t>(b)]);
+    for (int32_t n = 2; n >= 0; --n) table.push_back(3 * b + n);
+  }
+  paged.push_back(io::make_tensor("page_table", Type::i32, {3, 3}, table));
+  paged.push_back(io::make_tensor("lengths", Type::i32, {3}, lengths));
+  write(dir / "ragged", ragged);
+  write(dir / "paged", paged);
+  for (const char* storage : {"ragged", "paged"}) {
+    const Outcome outcome = lanewise_command({"attend", dir / storage, "--causal", "--layout", "blhd", "--check", "-o",
+                                              dir / (std::string(storage) + ".safetensors")});
+    INFO(outcome.out << outcome.err);
+    REQUIRE(outcome.code == 0);
+  }
+  for (size_t b = 0; b < 3; ++b) {
+    std::vector<Tensor> alone;
+    alone.push_back(part(q, q_at[b], q_at[b + 1]));
+    alone.push_back(part(k, kv_at[b], kv_at[b + 1]));
+    alone.push_back(part(v, kv_at[b], kv_at[b + 1]));
+    write(dir / "alone", alone);
+    REQUIRE(lanewise_command({"attend", dir / "alone", "--causal", "--layout", "blhd", "-o", dir / "alone.safetensors"})
+                .code == 0);
+    for (const char* name : {"out", "lse"}) {
+      const Tensor expected = io::SafetensorsFile(dir / "alone.safetensors").read(name);
+      for (const char* storage : {"ragged.safetensors", "paged.safetensors"}) {
+        CHECK(same_bytes(part(io::SafetensorsFile(dir / storage).read(name), q_at[b], q_at[b + 1]), expected));
+      }
+    }
+  }
+  paged[4].as<int32_t>()[8] = 9;  // the last page of the last sequence, in use
+  write(dir / "paged", paged);
+  const Outcome wrong = lanewise_command({"attend", dir / "paged", "--layout", "blhd", "--check"});
+  CHECK(wrong.code == 2);
+  CHECK(has(wrong.err, "page"));
+}
+
 TEST_CASE("attend: a comparison that fails ends with 1 and says so on stderr", "[command]") {
   TempDir dir;
   const std::string input = data_file("real/minilm_layer5_len61.safetensors");
