@@ -41,18 +41,15 @@ inline constexpr size_t kMaxPassRows = 4;
 inline constexpr size_t kValueRegisters = 12;  // of 16
 #endif
 
-// Vectors of keys in flight, so that at least four FMA chains run: one alone is bound by latency.
-template <size_t kRows>
-HWY_INLINE constexpr size_t KeyVectors() {
-  return kRows == 1 ? 4 : kRows <= 3 ? 2 : 1;
-}
-inline constexpr size_t kMaxKeyVectors = 4;
-
-// Distances of prefetch in key rows: the next ones to the first cache, later ones to the second (docs/PERFORMANCE.md).
+// Memory and arithmetic overlap only by prefetch, spread evenly over the work: while a block's keys are scored its values are fetched
+// into the second cache, and while its values are added up the next block's keys are (docs/PERFORMANCE.md). A few rows ahead of use,
+// rows are fetched into the first.
 struct PrefetchRows {
-  size_t near, far;
-  size_t lines;  // cache lines of a row
+  const float* const* far;  // rows of the next tensor, as many as the block has keys
+  size_t far_lines;         // cache lines of one of them
+  size_t near_lines;        // of a row of this tensor
 };
+inline constexpr size_t kNearRows = 16;
 
 HWY_INLINE void PrefetchNear(const float* row, size_t lines) {
   for (size_t i = 0; i < lines; ++i) __builtin_prefetch(row + i * 16, 0, 3);
@@ -61,72 +58,44 @@ HWY_INLINE void PrefetchFar(const float* row, size_t lines) {
   for (size_t i = 0; i < lines; ++i) __builtin_prefetch(row + i * 16, 0, 2);
 }
 
-// Scores of kVectors vectors of keys for kRows rows: s[r][...], rows of s are kBlockKeys apart. q: [rows][qk_dim].
-template <size_t kRows, size_t kVectors>
-HWY_INLINE void ScoreVectors(const float* HWY_RESTRICT q, size_t qk_dim, const float* const* HWY_RESTRICT k,
-                             float* HWY_RESTRICT s) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr size_t N = hn::MaxLanes(decltype(d)());
-  V acc[kVectors][kRows];
-  HWY_UNROLL(4)
-  for (size_t u = 0; u < kVectors; ++u) {
-    HWY_UNROLL(8)
-    for (size_t r = 0; r < kRows; ++r) acc[u][r] = hn::Zero(d);
-  }
-  size_t c = 0;
-  for (; c + kWideDims <= qk_dim; c += kWideDims) {
-    HWY_UNROLL(4)
-    for (size_t u = 0; u < kVectors; ++u) {
-      V kt[kWideDims];
-      LoadTransposedWide(d, k + u * N, c, kt);
-      HWY_UNROLL(8)
-      for (size_t t = 0; t < kWideDims; ++t) {
-        HWY_UNROLL(8)
-        for (size_t r = 0; r < kRows; ++r) acc[u][r] = hn::MulAdd(hn::Set(d, q[r * qk_dim + c + t]), kt[t], acc[u][r]);
-      }
-      HWY_FENCE;  // one vector of keys after the other: their transpositions at once would spill
-    }
-  }
-  for (; c + 4 <= qk_dim; c += 4) {
-    for (size_t u = 0; u < kVectors; ++u) {
-      V kt[4];
-      LoadTransposed(d, k + u * N, c, kt);
-      HWY_UNROLL(4)
-      for (size_t t = 0; t < 4; ++t) {
-        HWY_UNROLL(8)
-        for (size_t r = 0; r < kRows; ++r) acc[u][r] = hn::MulAdd(hn::Set(d, q[r * qk_dim + c + t]), kt[t], acc[u][r]);
-      }
-    }
-  }
-  for (; c < qk_dim; ++c) {
-    for (size_t u = 0; u < kVectors; ++u) {
-      HWY_ALIGN float gathered[N];
-      for (size_t lane = 0; lane < N; ++lane) gathered[lane] = k[u * N + lane][c];
-      const V kc = hn::Load(d, gathered);
-      HWY_UNROLL(8)
-      for (size_t r = 0; r < kRows; ++r) acc[u][r] = hn::MulAdd(hn::Set(d, q[r * qk_dim + c]), kc, acc[u][r]);
-    }
-  }
-  HWY_UNROLL(4)
-  for (size_t u = 0; u < kVectors; ++u) {
-    HWY_UNROLL(8)
-    for (size_t r = 0; r < kRows; ++r) hn::Store(acc[u][r], d, s + r * kBlockKeys + u * N);
-  }
-}
-
-// Scores of a block's keys [0, n) for kRows rows. stream.k holds n addresses and repeats the last up to whole vectors in flight.
+// Scores of a block's keys [0, n), a vector of keys at a time, for kRows rows: s[r][j], rows of s are kBlockKeys apart. q: [rows][qk_dim].
+// k repeats the last key's address up to whole vectors. One vector in flight is enough: a row alone is one FMA chain, no longer than
+// the transposition beside it; more vectors would touch more rows at once than the first cache holds (one row: 46 to 60 GB/s in cache).
 template <size_t kRows>
 HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const float* const* HWY_RESTRICT k, size_t n,
                            const PrefetchRows& prefetch, float* HWY_RESTRICT s) {
-  constexpr size_t kVectors = KeyVectors<kRows>();
-  constexpr size_t kKeys = kVectors * hn::MaxLanes(hn::ScalableTag<float>());
-  for (size_t j = 0; j < n; j += kKeys) {
-    for (size_t i = 0; i < kKeys; ++i) {
-      PrefetchNear(k[j + i + prefetch.near], prefetch.lines);
-      PrefetchFar(k[j + i + prefetch.far], prefetch.lines);
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  const float* const* far = prefetch.far;
+  for (; n > 0; n -= HWY_MIN(n, N), k += N, far += N, s += N) {
+    V acc[kRows];
+    HWY_UNROLL(8)
+    for (size_t r = 0; r < kRows; ++r) acc[r] = hn::Zero(d);
+    size_t c = 0, fetched = 0;
+    for (; c + kWideDims <= qk_dim; c += kWideDims) {
+      // By the last dims, as many rows are on their way as are worked on here.
+      for (; fetched * qk_dim < N * (c + kWideDims); ++fetched) {
+        PrefetchNear(k[fetched + kNearRows], prefetch.near_lines);
+        PrefetchFar(far[fetched], prefetch.far_lines);
+      }
+      V kt[kWideDims];
+      LoadTransposedWide(d, k, c, kt);
+      HWY_UNROLL(8)
+      for (size_t t = 0; t < kWideDims; ++t) {
+        HWY_UNROLL(8)
+        for (size_t r = 0; r < kRows; ++r) acc[r] = hn::MulAdd(hn::Set(d, q[r * qk_dim + c + t]), kt[t], acc[r]);
+      }
     }
-    ScoreVectors<kRows, kVectors>(q, qk_dim, k + j, s + j);
+    for (; c < qk_dim; ++c) {
+      HWY_ALIGN float gathered[N];
+      for (size_t lane = 0; lane < N; ++lane) gathered[lane] = k[lane][c];
+      const V kc = hn::Load(d, gathered);
+      HWY_UNROLL(8)
+      for (size_t r = 0; r < kRows; ++r) acc[r] = hn::MulAdd(hn::Set(d, q[r * qk_dim + c]), kc, acc[r]);
+    }
+    HWY_UNROLL(8)
+    for (size_t r = 0; r < kRows; ++r) hn::Store(acc[r], d, s + r * kBlockKeys);
   }
 }
 
@@ -145,10 +114,17 @@ HWY_INLINE void ValueVectors(const float* HWY_RESTRICT p, const float* const* HW
     HWY_UNROLL(8)
     for (size_t w = 0; w < kWidth; ++w) acc[r][w] = hn::Zero(d);
   }
+  // This pass's share of the far rows, evenly over its keys.
+  const size_t passes = (v_dim + kWidth * N - 1) / (kWidth * N);
+  const float* const* far = prefetch.far + (end - begin) * (x / (kWidth * N)) / passes;
+  size_t wait = passes;
   for (size_t j = begin; j < end; ++j) {
     const float* row = v[j] + x;
-    if (kFirst) PrefetchFar(v[j + prefetch.far], prefetch.lines);
-    const float* ahead = v[j + prefetch.near] + x;
+    if (--wait == 0) {
+      PrefetchFar(*far++, prefetch.far_lines);
+      wait = passes;
+    }
+    const float* ahead = v[j + kNearRows] + x;
     HWY_UNROLL(8)
     for (size_t w = 0; w < kWidth; ++w) {
       if (w * N % 16 == 0) __builtin_prefetch(ahead + w * N, 0, 3);
@@ -240,7 +216,7 @@ struct FewScratch {
 };
 
 // Addresses past a block's that prefetch and whole vectors may look at.
-inline constexpr int64_t kAddressSlack = 128;
+inline constexpr int64_t kAddressSlack = kBlockKeys + 128;
 
 static FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t rows) {
   FewScratch s = {};
@@ -410,9 +386,21 @@ static HWY_NOINLINE void StoreFewResults(const Task& task, const FewScratch& s) 
   }
 }
 
-// The state of one block for all rows of the task, into block_max, block_sum, block_acc. rows_k, rows_v: addresses of its key rows.
-static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, int64_t first_key, int64_t n, const float** k,
-                                  const float** v, const PrefetchRows& prefetch_k, const PrefetchRows& prefetch_v, FewScratch& s) {
+// Addresses of one block's keys, values behind them, and the next block's keys behind those.
+struct BlockAddresses {
+  const float** k;
+  const float** v;
+};
+
+// The state of one block of n keys for all rows of the task, into block_max, block_sum, block_acc.
+static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, int64_t first_key, int64_t n,
+                                  const BlockAddresses& addresses, FewScratch& s) {
+  const float* const* const k = addresses.k;
+  const float* const* const v = addresses.v;
+  const size_t k_lines = static_cast<size_t>((task.qk_dim + 15) / 16);
+  const size_t v_lines = static_cast<size_t>((task.v_dim + 15) / 16);
+  const PrefetchRows prefetch_k = {v, v_lines, k_lines};
+  const PrefetchRows prefetch_v = {v + n, k_lines, v_lines};
   const int64_t rows = task.row_end - task.row_begin;
   const int64_t passes = (rows + static_cast<int64_t>(kMaxPassRows) - 1) / static_cast<int64_t>(kMaxPassRows);
   const size_t v_dim = static_cast<size_t>(task.v_dim);
@@ -452,17 +440,11 @@ HWY_INLINE void RowsOf(const KeyTensor& t, int64_t dim, float* packed, int64_t b
   for (int64_t j = 0; j < end - begin; ++j) to[j] = packed + j * stride;
 }
 
-// Where the addresses of one block's keys and values are.
-struct BlockAddresses {
-  const float** k;
-  const float** v;
-};
-
 // Addresses run on from keys to values to the next block's keys, so that prefetch looks ahead in the order of reading. Keys are filled
-// up to whole vectors in flight with the last one; the end of the list repeats.
+// up to whole vectors with the last one; the end of the list repeats.
 static BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t begin, int64_t end, int64_t next_begin,
                                   int64_t next_end) {
-  constexpr int64_t kWhole = static_cast<int64_t>(kMaxKeyVectors * hn::MaxLanes(hn::ScalableTag<float>()));
+  constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   const int64_t n = end - begin;
   const int64_t whole = (n + kWhole - 1) / kWhole * kWhole;
   const float** at = s.addresses;
@@ -496,8 +478,6 @@ void KeysInLanes(const Task& task) {
   if (!delivers) StartRowStates(task, s);
   EmptyStates(few, v_dim, s.span_max, s.span_sum, s.span_acc);
 
-  const PrefetchRows prefetch_k = {16, 64, static_cast<size_t>((task.qk_dim + 15) / 16)};
-  const PrefetchRows prefetch_v = {16, 64, static_cast<size_t>((task.v_dim + 15) / 16)};
   float* state = task.states;
   // Blocks at absolute positions. Without delivery, blocks that no row sees are stepped over.
   const int64_t first = delivers ? task.key_begin : visible.any_begin;
@@ -512,7 +492,7 @@ void KeysInLanes(const Task& task) {
     if (begin < end) {
       const int64_t next_end = block_end < last ? HWY_MIN(block_end_of(block_end), visible.any_end) : block_end;
       const BlockAddresses addresses = AddressesOf(task, s, begin, end, block_end, next_end);
-      FewBlock(task, visible, begin, end - begin, addresses.k, addresses.v, prefetch_k, prefetch_v, s);
+      FewBlock(task, visible, begin, end - begin, addresses, s);
     } else {
       EmptyStates(few, v_dim, s.block_max, s.block_sum, s.block_acc);
     }
