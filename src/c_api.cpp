@@ -5,6 +5,7 @@
 #include <new>
 
 #include "lanewise/lanewise.h"
+#include "partials.hpp"
 #include "plan.hpp"
 #include "problem.hpp"
 #include "schedule.hpp"
@@ -85,6 +86,16 @@ LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, c
 LW_API lw_status lw_plan_explain(const lw_plan* plan, int32_t threads, lw_explanation* explanation) {
   if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
   return explain_plan(*plan, threads, explanation);
+}
+
+LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses, int32_t count,
+                          const lw_outputs* merged) {
+  return merge(problem, outs, lses, count, merged);
+}
+
+LW_API lw_status lw_append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
+                           const lw_const_tensor* rows, int64_t tokens, const int32_t* slots) {
+  return append(cache, pages, page_size, heads, dim, rows, tokens, slots);
 }
 
 LW_API int32_t lw_target_count(void) { return target_count(); }

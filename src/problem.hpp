@@ -43,6 +43,12 @@ struct Run {
 // `planned`: the checked problem of the plan.
 lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs, Run& run);
 
+// lw_merge's and lw_append's arguments.
+lw_status check_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses, int32_t count,
+                      const lw_outputs* merged, lw_problem& checked, lw_outputs& outputs);
+lw_status check_append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
+                       const lw_const_tensor* rows, int64_t tokens, const int32_t* slots);
+
 lw_status check_workspace(const void* workspace, int64_t size, int64_t needed, int32_t threads);
 lw_status check_executor(const lw_executor* executor, lw_executor& checked);
 

@@ -329,6 +329,27 @@ typedef struct lw_explanation {
 /* Fills *explanation (struct_size set by the caller) for runs on `threads` threads. */
 LW_API lw_status lw_plan_explain(const lw_plan* plan, int32_t threads, lw_explanation* explanation);
 
+/* ---- Partial results and caches ------------------------------------------------------------------------------------------- */
+
+/* Combines results over disjoint key ranges (shared prefixes, cascades, several devices): with m = max of the parts' lse and
+ * w = exp(lse - m), out = sum(w * out) / sum(w), lse = m + log(sum(w)). Within the error bound of docs/NUMERICS.md, whatever the tree of
+ * merges. A part with lse = -inf holds nothing, whatever its out; all such: out 0, lse -inf. A NaN lse makes the row NaN.
+ *   problem      batch, q_heads, q_len, v_dim, q_layout and total_q say the shapes; f32
+ *   outs, lses   `count` tensors each, 1 ... LW_MAX_PARTS; shapes as lw_outputs.out and lse (ragged: total_q rows)
+ *   merged       out, and lse if wanted; may be one of the parts itself, element for element (in place)
+ * Runs on the calling thread, allocates nothing. A sink is left to the last step: see lw_inputs.sinks. */
+#define LW_MAX_PARTS 256
+LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses, int32_t count,
+                          const lw_outputs* merged);
+
+/* Writes new rows of K or V into a cache: row t of `rows` goes to slot slots[t] of every head; -1 skips the row.
+ *   cache   [pages, heads, page_size, dim] by strides; slot s is token s % page_size of page s / page_size. A dense cache of one
+ *           sequence is one page. Slots repeated in one call: the last one wins.
+ *   rows    [-, heads, tokens, dim] by strides (stride[0] is not used), the same type
+ * Copies bits: any type of LW_TYPE_F32, LW_TYPE_BF16, LW_TYPE_F16. All slots are checked before the first write. */
+LW_API lw_status lw_append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
+                           const lw_const_tensor* rows, int64_t tokens, const int32_t* slots);
+
 /* ---- Targets ----------------------------------------------------------------------------------------------------------- */
 
 /* Instruction-set builds of the kernels in this library, best first. index in 0 ... lw_target_count() - 1, else NULL / 0. */

@@ -156,6 +156,18 @@ inline Status attend(const lw_problem& problem, const lw_inputs& inputs, const l
   return lw_attend(&problem, &inputs, &outputs, &executor);
 }
 
+// Combines results over disjoint key ranges: lw_merge.
+inline Status merge(const lw_problem& problem, const lw_const_tensor* outs, const lw_const_tensor* lses, int32_t count,
+                    const lw_outputs& merged) noexcept {
+  return lw_merge(&problem, outs, lses, count, &merged);
+}
+
+// Writes new rows of K or V into a cache: lw_append.
+inline Status append(const lw_tensor& cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
+                     const lw_const_tensor& rows, int64_t tokens, const int32_t* slots) noexcept {
+  return lw_append(&cache, pages, page_size, heads, dim, &rows, tokens, slots);
+}
+
 }  // namespace lanewise
 
 #endif  // LANEWISE_LANEWISE_HPP_

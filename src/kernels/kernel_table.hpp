@@ -104,6 +104,18 @@ inline void row_visible(const Task& task, int64_t row, int64_t& begin, int64_t& 
 // Most rows of a task for keys-in-lanes.
 inline constexpr int64_t kMaxFewRows = 16;
 
+// One row of several partial results, and where the combined one goes (lw_merge).
+struct PartialRows {
+  int64_t count = 0;
+  const float* const* out = nullptr;    // [count]: the row of each part
+  const int64_t* dim_stride = nullptr;  // [count]
+  const float* lse = nullptr;           // [count]
+  int64_t v_dim = 0;
+  float* merged_out = nullptr;
+  int64_t merged_dim_stride = 0;
+  float* merged_lse = nullptr;  // nullptr: not wanted
+};
+
 // Rows of a panel are cut into tiles of at most rows_max_vectors vectors, as evenly as can be.
 struct KernelTable {
   int64_t lanes = 0;             // float32 lanes of a vector
@@ -119,6 +131,7 @@ struct KernelTable {
   // Results of the task's rows from `count` delivered states (task.states, task.deliver) over all their keys. first: number on the key
   // axis of the block or span of the first state. Scratch: keys_scratch_size for all rows of the task.
   void (*merge_pieces)(const Task& task, int64_t first, int64_t count) = nullptr;
+  void (*merge_partials)(const PartialRows& row) = nullptr;
 };
 
 // Tile t of n over `vectors` vectors begins at this vector: sizes differ by at most one.

@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "src/kernels/keys_in_lanes-inl.h"
+#include "src/kernels/merge_partials-inl.h"
 #include "src/kernels/rows_in_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,6 +30,7 @@ KernelTable Table() {
   table.rows_in_lanes = &RowsInLanes;
   table.keys_in_lanes = &KeysInLanes;
   table.merge_pieces = &MergePieces;
+  table.merge_partials = &MergePartials;
   return table;
 }
 
