@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -100,31 +101,34 @@ class Attend {
 
   // The library reports no progress, so long runs show their time.
   bool run() {
+    ProgressLine line(flags_.quiet);
     std::mutex mutex;
     std::condition_variable changed;
     bool done = false;
-    std::thread clock([&] {
-      ProgressLine line(flags_.quiet);
-      std::unique_lock<std::mutex> lock(mutex);
-      for (int seconds = 1; !changed.wait_for(lock, std::chrono::seconds(1), [&] { return done; }); ++seconds) {
-        line.show(format("computing: %d s", seconds));
-      }
-    });
-    const auto finish = [&] {
+    std::thread clock;
+    if (line.enabled()) {
+      clock = std::thread([&] {
+        std::unique_lock<std::mutex> lock(mutex);
+        for (int seconds = 1; !changed.wait_for(lock, std::chrono::seconds(1), [&] { return done; }); ++seconds) {
+          line.show(format("computing: %d s", seconds));
+        }
+      });
+    }
+    std::exception_ptr failure;
+    try {
+      result_ = run_case(case_, options_);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    if (clock.joinable()) {
       {
         const std::lock_guard<std::mutex> lock(mutex);
         done = true;
       }
       changed.notify_one();
       clock.join();
-    };
-    try {
-      result_ = run_case(case_, options_);
-    } catch (...) {
-      finish();
-      throw;
     }
-    finish();
+    if (failure) std::rethrow_exception(failure);
     return !result_.stopped;
   }
 

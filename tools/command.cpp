@@ -21,7 +21,10 @@ extern "C" void on_interrupt(int signal) {
 
 const volatile int32_t* interrupted() { return &interrupt_flag; }
 
-void catch_interrupts() { std::signal(SIGINT, on_interrupt); }
+void catch_interrupts() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, on_interrupt);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write then
+}
 
 std::string format(const char* pattern, ...) {
   char text[512];

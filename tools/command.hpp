@@ -20,9 +20,11 @@ using Action = std::function<int()>;
 void add_attend(CLI::App& app, Action& chosen);
 void add_explain(CLI::App& app, Action& chosen);
 void add_info(CLI::App& app, Action& chosen);
+void add_scale_study(CLI::App& app, Action& chosen);
 void add_selftest(CLI::App& app, Action& chosen);
 
-// Set to 1 by Ctrl-C once catch_interrupts was called; a second Ctrl-C ends the process as usual.
+// Set to 1 by Ctrl-C (SIGINT, SIGTERM, SIGHUP) once catch_interrupts was called; the second one ends the process as
+// usual. So no half-written file is left behind.
 const volatile int32_t* interrupted();
 void catch_interrupts();
 
@@ -35,6 +37,7 @@ class ProgressLine {
  public:
   explicit ProgressLine(bool quiet);
   ~ProgressLine();  // clears the line
+  bool enabled() const { return enabled_; }
   void show(const std::string& text);
 
  private:

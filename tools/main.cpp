@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "command.hpp"
 #include "io/tensor.hpp"
@@ -56,6 +57,7 @@ int run(int argc, char** argv) {
   lanewise::tools::add_attend(app, action);
   lanewise::tools::add_explain(app, action);
   lanewise::tools::add_info(app, action);
+  lanewise::tools::add_scale_study(app, action);
   lanewise::tools::add_selftest(app, action);
   try {
     app.parse(argc, argv);
@@ -73,6 +75,8 @@ int run(int argc, char** argv) {
     return report(name_of(app), error.what(), lanewise::tools::kWrongInput);
   } catch (const std::bad_alloc&) {
     return report(name_of(app), "out of memory", lanewise::tools::kWrongInput);
+  } catch (const std::system_error& error) {  // no thread to be had
+    return report(name_of(app), error.what(), lanewise::tools::kWrongInput);
   } catch (const std::exception& error) {
     return report(name_of(app), std::string("internal error: ") + error.what(), lanewise::tools::kCheckFailed);
   }
