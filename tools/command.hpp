@@ -17,9 +17,11 @@ enum ExitCode : int { kSuccess = 0, kCheckFailed = 1, kWrongInput = 2, kStopped 
 // Each adds a subcommand to the command line; on success of the parse, `chosen` is set to what runs it and returns the
 // exit code.
 using Action = std::function<int()>;
+void add_append(CLI::App& app, Action& chosen);
 void add_attend(CLI::App& app, Action& chosen);
 void add_explain(CLI::App& app, Action& chosen);
 void add_info(CLI::App& app, Action& chosen);
+void add_merge(CLI::App& app, Action& chosen);
 void add_scale_study(CLI::App& app, Action& chosen);
 void add_selftest(CLI::App& app, Action& chosen);
 

@@ -55,6 +55,8 @@ int run(int argc, char** argv) {
   app.footer("lanewise SUBCOMMAND --help tells more. Exit codes: 0 good, 1 a check failed, 2 wrong input.");
   Action action;
   lanewise::tools::add_attend(app, action);
+  lanewise::tools::add_merge(app, action);
+  lanewise::tools::add_append(app, action);
   lanewise::tools::add_explain(app, action);
   lanewise::tools::add_info(app, action);
   lanewise::tools::add_scale_study(app, action);
