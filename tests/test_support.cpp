@@ -140,5 +140,26 @@ TEST_CASE("layouts put the same values elsewhere, and parts of a case keep their
   CHECK(rows_of(Case(c).key_part(0, 9)) == expected.lse);
 }
 
+TEST_CASE("storage moves a case's keys and nothing else") {
+  Case c = Case().batch(3).heads(4, 2).len(3, 21).dims(6, 3).causal().kv_lengths({21, 0, 10});
+  const Prepared plain = c.prepare();
+  const ReferenceResult expected = reference(plain.problem, plain.inputs);
+  for (const float poison : {1e38f, 0.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const int64_t page_size : {1, 4, 21, 50}) {
+      const Prepared paged = Case(c).paged(page_size).prepare(Edge::kStart, poison);
+      CHECK(reference(paged.problem, paged.inputs).out == expected.out);
+    }
+    const Prepared keys = Case(c).ragged_kv().prepare(Edge::kEnd, poison);
+    CHECK(reference(keys.problem, keys.inputs).lse == expected.lse);
+    const Prepared queries = Case(c).ragged_q().paged(3).prepare(Edge::kEnd, poison);
+    const ReferenceResult found = reference(queries.problem, queries.inputs);  // [token, head]
+    REQUIRE(found.lse.size() == expected.lse.size());
+    for (size_t row = 0; row < found.lse.size(); ++row) {
+      const size_t token = row / 4, head = row % 4;
+      CHECK(found.lse[row] == expected.lse[(token / 3 * 4 + head) * 3 + token % 3]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lanewise::test

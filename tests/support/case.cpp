@@ -11,83 +11,6 @@
 #include "targets.hpp"
 
 namespace lanewise::test {
-namespace {
-
-struct Extent {
-  int64_t lowest = 0, highest = -1;  // offsets of the first and last element in memory; none: highest < lowest
-};
-
-Extent extent_of(const Shape& shape, const std::array<int64_t, 4>& stride) {
-  Extent extent = {0, 0};
-  for (size_t axis = 0; axis < 4; ++axis) {
-    if (shape[axis] == 0) return Extent();
-    const int64_t reach = (shape[axis] - 1) * stride[axis];
-    (reach < 0 ? extent.lowest : extent.highest) += reach;
-  }
-  return extent;
-}
-
-template <class Tensor>
-int64_t offset_of(const Tensor& tensor, int64_t a, int64_t b, int64_t c, int64_t d) {
-  return a * tensor.stride[0] + b * tensor.stride[1] + c * tensor.stride[2] + d * tensor.stride[3];
-}
-
-// A tensor of `shape` in a new buffer; its data pointer is element [0, 0, 0, 0].
-template <class Tensor>
-void lay_out(Tensor& tensor, GuardedBuffer& buffer, const Shape& shape, Layout layout, int32_t type, Edge edge) {
-  const std::array<int64_t, 4> stride = strides_of(layout, shape);
-  const Extent extent = extent_of(shape, stride);
-  const int64_t size = type_size(type);
-  buffer = GuardedBuffer(static_cast<size_t>((extent.highest - extent.lowest + 1) * size), edge);
-  tensor = Tensor();
-  tensor.data = buffer.data() - extent.lowest * size;
-  tensor.type = type;
-  std::copy(stride.begin(), stride.end(), tensor.stride);
-}
-
-// Fills gaps with poison, then writes the values, poison where hidden(b, row).
-template <class Hidden>
-void write_input(lw_const_tensor& tensor, GuardedBuffer& buffer, const Array& array, Layout layout, int32_t type,
-                 Edge edge, float poison, Hidden hidden) {
-  lay_out(tensor, buffer, array.shape, layout, type, edge);
-  const int64_t elements = static_cast<int64_t>(buffer.size()) / type_size(type);
-  for (int64_t n = 0; n < elements; ++n) store(type, buffer.data(), n, poison);
-  void* data = const_cast<void*>(tensor.data);
-  array.each([&](int64_t a, int64_t b, int64_t c, int64_t d, float value) {
-    store(type, data, offset_of(tensor, a, b, c, d), hidden(a, c) ? poison : value);
-  });
-}
-
-const int32_t* write_ints(GuardedBuffer& buffer, const std::vector<int32_t>& values, Edge edge) {
-  if (values.empty()) return nullptr;
-  buffer = GuardedBuffer(values.size() * sizeof(int32_t), edge);
-  std::memcpy(buffer.data(), values.data(), buffer.size());
-  return reinterpret_cast<const int32_t*>(buffer.data());
-}
-
-}  // namespace
-
-std::array<int64_t, 4> strides_of(Layout layout, const Shape& shape) {
-  const int64_t batch = shape[0], heads = shape[1], len = shape[2], dim = shape[3];
-  switch (layout) {
-    case Layout::kBlhd:
-      return {len * heads * dim, dim, heads * dim, 1};
-    case Layout::kLbhd:
-      return {heads * dim, dim, batch * heads * dim, 1};
-    case Layout::kTransposed:
-      return {heads * dim * len, dim * len, 1, len};
-    case Layout::kPaddedRows:
-      return {heads * len * (dim + 3), len * (dim + 3), dim + 3, 1};
-    case Layout::kSpread:
-      return {heads * len * dim * 2, len * dim * 2, dim * 2, 2};
-    case Layout::kReversedLen:
-      return {heads * len * dim, len * dim, -dim, 1};
-    case Layout::kBhld:
-      break;
-  }
-  return {heads * len * dim, len * dim, dim, 1};
-}
-
 Case& Case::continue_from(const Result& earlier) {
   state_max_ = earlier.state_max;
   state_sum_ = earlier.state_sum;
@@ -206,32 +129,96 @@ Prepared Case::prepare(Edge edge, float poison) {
     p.problem.q_len = (*capacity_)[1];
     p.problem.kv_len = (*capacity_)[2];
   }
-  const auto unused_query = [this](int64_t b, int64_t i) { return i >= q_len_of(b); };
-  const auto unseen_key = [this](int64_t b, int64_t j) { return !key_is_seen(b, j); };
-  const auto none = [](int64_t, int64_t) { return false; };
-  write_input(p.inputs.q, p.q, q(), layouts_[0], q_type_, edge, poison, unused_query);
-  write_input(p.inputs.k, p.k, k(), layouts_[1], kv_type_, edge, poison, unseen_key);
-  write_input(p.inputs.v, p.v, v(), layouts_[2], kv_type_, edge, poison, unseen_key);
-  p.inputs.q_lengths = write_ints(p.q_lengths, q_lengths_, edge);
-  p.inputs.kv_lengths = write_ints(p.kv_lengths, kv_lengths_, edge);
-  p.inputs.q_offsets = write_ints(p.q_offsets, q_offsets_, edge);
-  p.inputs.kv_starts = write_ints(p.kv_starts, kv_starts_, edge);
-  if (state_max_) {
-    write_input(p.inputs.state_max, p.in_max, *state_max_, Layout::kBhld, LW_TYPE_F32, edge, poison, none);
-    write_input(p.inputs.state_sum, p.in_sum, *state_sum_, Layout::kBhld, LW_TYPE_F32, edge, poison, none);
-    write_input(p.inputs.state_acc, p.in_acc, *state_acc_, Layout::kBhld, LW_TYPE_F32, edge, poison, none);
-  }
-
-  const Shape rows = {batch_, q_heads_, q_len_, 1}, values = {batch_, q_heads_, q_len_, v_dim_};
-  p.outputs = lw_outputs_default();
-  lay_out(p.outputs.out, p.out, values, layouts_[3], out_type_, edge);
-  if (lse_) lay_out(p.outputs.lse, p.lse, rows, Layout::kBhld, LW_TYPE_F32, edge);
-  if (state_) {
-    lay_out(p.outputs.state_max, p.state_max, rows, Layout::kBhld, LW_TYPE_F32, edge);
-    lay_out(p.outputs.state_sum, p.state_sum, rows, Layout::kBhld, LW_TYPE_F32, edge);
-    lay_out(p.outputs.state_acc, p.state_acc, values, Layout::kBhld, LW_TYPE_F32, edge);
-  }
+  const Surroundings around = {edge, poison};
+  p.inputs.q_offsets = place_ints(p.q_offsets, q_offsets_, edge);
+  p.inputs.kv_starts = place_ints(p.kv_starts, kv_starts_, edge);
+  place_keys(p, around);
+  place_queries(p, around);
   return p;
+}
+
+std::vector<int32_t> Case::cu_seqlens(int64_t (Case::*len_of)(int64_t) const) const {
+  std::vector<int32_t> offsets = {0};
+  for (int64_t b = 0; b < batch_; ++b) offsets.push_back(offsets.back() + static_cast<int32_t>((this->*len_of)(b)));
+  return offsets;
+}
+
+void Case::place_keys(Prepared& p, const Surroundings& around) {
+  const auto unseen = [this](int64_t b, int64_t j) { return !key_is_seen(b, j); };
+  const auto place = [&](const Array& keys, const Array& values, const Hidden& hidden) {
+    place_input(p.inputs.k, p.k, keys, layouts_[1], kv_type_, around, hidden);
+    place_input(p.inputs.v, p.v, values, layouts_[2], kv_type_, around, hidden);
+  };
+  if (ragged_kv_) {
+    p.problem.kv_layout = LW_LAYOUT_RAGGED;
+    const std::vector<int32_t> offsets = cu_seqlens(&Case::kv_len_of);
+    p.problem.total_kv = offsets.back();
+    p.inputs.cu_seqlens_kv = place_ints(p.kv_lengths, offsets, around.edge);
+    place(join_sequences(k(), offsets, 1), join_sequences(v(), offsets, 1), [&](int64_t, int64_t token) {
+      const auto next = std::upper_bound(offsets.begin(), offsets.end(), static_cast<int32_t>(token));
+      if (next == offsets.end()) return true;  // the spare row
+      return unseen(next - offsets.begin() - 1, token - *(next - 1));
+    });
+    p.inputs.k.stride[0] = p.inputs.v.stride[0] = INT64_MIN;  // not used
+    return;
+  }
+  std::vector<int32_t> lengths = kv_lengths_;
+  if (page_size_ == 0) {
+    p.inputs.kv_lengths = place_ints(p.kv_lengths, lengths, around.edge);
+    place(k(), v(), unseen);
+    return;
+  }
+  if (lengths.empty()) lengths.assign(static_cast<size_t>(batch_), static_cast<int32_t>(kv_len_));
+  const PagePool pool(
+      batch_, kv_len_, page_size_, [&](int64_t b, int64_t j) { return key_is_seen(b, j); }, page_seed_);
+  p.problem.kv_layout = LW_LAYOUT_PAGED;
+  p.problem.page_size = page_size_;
+  p.problem.page_count = pool.pages();
+  p.inputs.kv_lengths = place_ints(p.kv_lengths, lengths, around.edge);
+  p.inputs.page_table = place_ints(p.page_table, pool.table(), around.edge);
+  p.inputs.page_table_stride[0] = pool.table_width();
+  p.inputs.page_table_stride[1] = 1;
+  place(pool.scatter(k()), pool.scatter(v()), [&](int64_t page, int64_t slot) { return pool.is_unused(page, slot); });
+}
+
+void Case::place_queries(Prepared& p, const Surroundings& around) {
+  constexpr int64_t kSpare = 2;
+  p.logical_q_len = q_len_;
+  Shape rows = {batch_, q_heads_, q_len_, 1}, values = {batch_, q_heads_, q_len_, v_dim_};
+  const std::vector<int32_t> offsets = cu_seqlens(&Case::q_len_of);
+  if (ragged_q_) {
+    p.problem.q_layout = LW_LAYOUT_RAGGED;
+    p.problem.total_q = offsets.back();
+    p.inputs.cu_seqlens_q = place_ints(p.q_lengths, offsets, around.edge);
+    rows[0] = values[0] = 1;
+    rows[2] = values[2] = offsets.back() + kSpare;
+  } else {
+    p.inputs.q_lengths = place_ints(p.q_lengths, q_lengths_, around.edge);
+  }
+  const auto input = [&](lw_const_tensor& tensor, GuardedBuffer& buffer, const Array& array, Layout layout,
+                         int32_t type) {
+    const auto unused = [&](int64_t b, int64_t i) { return ragged_q_ ? i >= offsets.back() : i >= q_len_of(b); };
+    place_input(tensor, buffer, ragged_q_ ? join_sequences(array, offsets, kSpare) : array, layout, type, around,
+                unused);
+    if (ragged_q_) tensor.stride[0] = INT64_MAX;  // not used
+  };
+  const auto output = [&](lw_tensor& tensor, GuardedBuffer& buffer, const Shape& shape, Layout layout, int32_t type) {
+    place_output(tensor, buffer, shape, layout, type, around.edge);
+    if (ragged_q_) tensor.stride[0] = INT64_MIN;
+  };
+  input(p.inputs.q, p.q, q(), layouts_[0], q_type_);
+  if (state_max_) {
+    input(p.inputs.state_max, p.in_max, *state_max_, Layout::kBhld, LW_TYPE_F32);
+    input(p.inputs.state_sum, p.in_sum, *state_sum_, Layout::kBhld, LW_TYPE_F32);
+    input(p.inputs.state_acc, p.in_acc, *state_acc_, Layout::kBhld, LW_TYPE_F32);
+  }
+  p.outputs = lw_outputs_default();
+  output(p.outputs.out, p.out, values, layouts_[3], out_type_);
+  if (lse_) output(p.outputs.lse, p.lse, rows, Layout::kBhld, LW_TYPE_F32);
+  if (!state_) return;
+  output(p.outputs.state_max, p.state_max, rows, Layout::kBhld, LW_TYPE_F32);
+  output(p.outputs.state_sum, p.state_sum, rows, Layout::kBhld, LW_TYPE_F32);
+  output(p.outputs.state_acc, p.state_acc, values, Layout::kBhld, LW_TYPE_F32);
 }
 
 Result Case::run(const How& how) {
@@ -291,8 +278,8 @@ Case scores_case(const std::vector<float>& scores, const std::vector<float>& val
   return c;
 }
 
-Expectation::Expectation(Case& c) : q_lengths_(c.q_lengths_) {
-  const Prepared p = c.prepare();
+Expectation::Expectation(const Case& c) : q_lengths_(c.q_lengths_) {
+  const Prepared p = Case(c).dense().prepare();
   problem_ = p.problem;
   reference_ = reference(p.problem, p.inputs);
 }

@@ -14,22 +14,11 @@
 #include "array.hpp"
 #include "compare.hpp"
 #include "lanewise/lanewise.h"
+#include "place.hpp"
 #include "run.hpp"
 #include "src/reference.hpp"
 
 namespace lanewise::test {
-
-// Memory orders of a [batch, head, len, dim] tensor.
-enum class Layout {
-  kBhld,         // row-major
-  kBlhd,         // a token's heads lie together
-  kLbhd,         // time first
-  kTransposed,   // [batch, head, dim, len]
-  kPaddedRows,   // row-major, rows of dim + 3
-  kSpread,       // row-major, every second element
-  kReversedLen,  // row-major, the last row first: a negative stride
-};
-std::array<int64_t, 4> strides_of(Layout layout, const Shape& shape);
 
 class Case {
  public:
@@ -50,6 +39,14 @@ class Case {
   Case& q_lengths(std::vector<int32_t> values) { return q_lengths_ = std::move(values), *this; }
   Case& kv_lengths(std::vector<int32_t> values) { return kv_lengths_ = std::move(values), *this; }
   Case& layouts(Layout q, Layout k, Layout v, Layout out) { return layouts_ = {q, k, v, out}, *this; }
+  // Storage: queries (with out, lse and states) or keys one sequence behind another, keys in pages. Two rows that
+  // belong to no sequence follow ragged queries. seed: which pages.
+  Case& ragged_q(bool on = true) { return ragged_q_ = on, *this; }
+  Case& ragged_kv(bool on = true) { return ragged_kv_ = on, page_size_ = 0, *this; }
+  Case& paged(int64_t page_size, uint64_t seed = 11) {
+    return page_size_ = page_size, page_seed_ = seed, ragged_kv_ = false, *this;
+  }
+  Case& dense() { return ragged_q(false).ragged_kv(false); }
   // The plan's capacity, where it is more than this run's sizes.
   Case& capacity(int64_t batch, int64_t q_len, int64_t kv_len) { return capacity_ = {batch, q_len, kv_len}, *this; }
   Case& without_lse() { return lse_ = false, *this; }
@@ -82,6 +79,9 @@ class Case {
  private:
   friend class Expectation;
 
+  void place_keys(Prepared& p, const Surroundings& around);
+  void place_queries(Prepared& p, const Surroundings& around);
+  std::vector<int32_t> cu_seqlens(int64_t (Case::*len_of)(int64_t) const) const;
   int64_t q_len_of(int64_t b) const;
   int64_t kv_len_of(int64_t b) const;
   int64_t kv_start_of(int64_t b) const;
@@ -91,7 +91,9 @@ class Case {
   int32_t q_type_ = LW_TYPE_F32, kv_type_ = LW_TYPE_F32, out_type_ = LW_TYPE_F32;
   std::array<float, 3> amplitudes_ = {1, 1, 1};
   uint64_t stream_ = 1;
-  bool causal_ = false, lse_ = true, state_ = false;
+  bool causal_ = false, lse_ = true, state_ = false, ragged_q_ = false, ragged_kv_ = false;
+  int64_t page_size_ = 0;  // 0: no pages
+  uint64_t page_seed_ = 0;
   std::array<int64_t, 2> window_ = {-1, -1};
   std::optional<float> scale_;
   std::optional<int64_t> q_offset_;
@@ -104,10 +106,10 @@ class Case {
 // One head, one query of dimension 1: scores and values as given.
 Case scores_case(const std::vector<float>& scores, const std::vector<float>& values);
 
-// What the reference says about a case, computed once.
+// What the reference says about a case, computed once: about its dense form, whatever its storage.
 class Expectation {
  public:
-  explicit Expectation(Case& c);
+  explicit Expectation(const Case& c);
 
   const ReferenceResult& reference_result() const { return reference_; }
   // Empty when `result` succeeded and agrees within the bounds, else what is off.

@@ -11,22 +11,27 @@ namespace lanewise::test {
 namespace {
 
 int64_t offset_of(const lw_tensor& tensor, int64_t a, int64_t b, int64_t c, int64_t d) {
-  return a * tensor.stride[0] + b * tensor.stride[1] + c * tensor.stride[2] + d * tensor.stride[3];
+  return (a ? a * tensor.stride[0] : 0) + (b ? b * tensor.stride[1] : 0) + (c ? c * tensor.stride[2] : 0) +
+         (d ? d * tensor.stride[3] : 0);
 }
 
-bool is_unused_row(const Prepared& p, int64_t b, int64_t i) { return p.inputs.q_lengths && i >= p.inputs.q_lengths[b]; }
+int64_t rows_of(const Prepared& p, int64_t b) {
+  const lw_inputs& in = p.inputs;
+  if (in.cu_seqlens_q) return in.cu_seqlens_q[b + 1] - in.cu_seqlens_q[b];
+  return in.q_lengths ? in.q_lengths[b] : p.logical_q_len;
+}
 
 // Reads a tensor's values and puts canaries in their places: whatever else was written is then visible.
 void take(const Prepared& p, const lw_tensor& tensor, const GuardedBuffer& buffer, const char* name, int64_t dim,
           Array& array, std::string& damage) {
   if (!tensor.data) return;
   const int64_t batch = p.inputs.batch >= 0 ? p.inputs.batch : p.problem.batch;
-  const int64_t q_len = p.inputs.q_len >= 0 ? p.inputs.q_len : p.problem.q_len;
   const size_t size = static_cast<size_t>(type_size(tensor.type));
-  array = Array({batch, p.problem.q_heads, q_len, dim});
-  array.each([&](int64_t a, int64_t b, int64_t c, int64_t d, float& value) {
-    if (is_unused_row(p, a, c)) return;
-    const int64_t offset = offset_of(tensor, a, b, c, d);
+  array = Array({batch, p.problem.q_heads, p.logical_q_len, dim});
+  array.each([&](int64_t b, int64_t h, int64_t i, int64_t x, float& value) {
+    if (i >= rows_of(p, b)) return;
+    const bool ragged = p.inputs.cu_seqlens_q != nullptr;
+    const int64_t offset = offset_of(tensor, ragged ? 0 : b, h, ragged ? p.inputs.cu_seqlens_q[b] + i : i, x);
     value = load(tensor.type, tensor.data, offset);
     std::memset(static_cast<uint8_t*>(tensor.data) + offset * static_cast<int64_t>(size), GuardedBuffer::kCanary, size);
   });

@@ -15,9 +15,10 @@ struct Prepared {
   lw_problem problem;
   lw_inputs inputs;
   lw_outputs outputs;
-  GuardedBuffer q, k, v, q_lengths, kv_lengths, q_offsets, kv_starts, in_max, in_sum, in_acc;  // inputs
-  GuardedBuffer out, lse, state_max, state_sum, state_acc;                                     // outputs
+  GuardedBuffer q, k, v, q_lengths, kv_lengths, q_offsets, kv_starts, page_table, in_max, in_sum, in_acc;  // inputs
+  GuardedBuffer out, lse, state_max, state_sum, state_acc;                                                 // outputs
   Edge edge = Edge::kEnd;
+  int64_t logical_q_len = 0;  // rows of a sequence in results, whatever the storage
 };
 
 enum class Runner {
