@@ -24,6 +24,8 @@ void add_info(CLI::App& app, Action& chosen);
 void add_merge(CLI::App& app, Action& chosen);
 void add_scale_study(CLI::App& app, Action& chosen);
 void add_selftest(CLI::App& app, Action& chosen);
+void add_weights(CLI::App& app, Action& chosen);
+void add_worked_example(CLI::App& app, Action& chosen);
 
 // Set to 1 by Ctrl-C (SIGINT, SIGTERM, SIGHUP) once catch_interrupts was called; the second one ends the process as
 // usual. So no half-written file is left behind.

@@ -61,6 +61,8 @@ int run(int argc, char** argv) {
   lanewise::tools::add_info(app, action);
   lanewise::tools::add_scale_study(app, action);
   lanewise::tools::add_selftest(app, action);
+  lanewise::tools::add_weights(app, action);
+  lanewise::tools::add_worked_example(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {  // --help and --version

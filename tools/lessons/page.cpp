@@ -10,7 +10,8 @@ namespace lanewise::lessons {
 Page::Page(std::string picture_folder) : terminal_(terminal()), folder_(std::move(picture_folder)) {}
 
 void Page::heading(const std::string& text) {
-  print((begun_ ? "\n" : "") + wrapped(text, columns()) + std::string(std::min(text.size(), columns()), '-') + "\n");
+  print((begun_ && !gap_ ? "\n" : "") + wrapped(text, columns()) + std::string(std::min(text.size(), columns()), '-') +
+        "\n");
 }
 
 void Page::paragraph(const std::string& text) { print(wrapped(text, std::min<size_t>(columns(), 100))); }
@@ -20,6 +21,7 @@ void Page::table(const Table& table) { print("\n" + table.text("  ") + "\n"); }
 void Page::print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   begun_ = true;
+  gap_ = text.size() >= 2 && text.compare(text.size() - 2, 2, "\n\n") == 0;
 }
 
 void Page::picture(const std::string& name, const std::string& svg) {

@@ -24,6 +24,7 @@ class Page {
   Terminal terminal_;
   std::string folder_;
   bool begun_ = false;
+  bool gap_ = false;  // ends with an empty line
 };
 
 void variance_page(Page& page, const StudyOptions& options);

@@ -13,6 +13,9 @@ constexpr double kPanelGoal = 560;  // pixels of a panel on its own; less in a g
 constexpr double kGridPanelGoal = 200;
 constexpr double kLabelCell = 12;  // pixels a cell needs for a label beside it
 constexpr size_t kLabelLetters = 12;
+constexpr double kBand = 40;           // pixels a panel is wide and high at least
+constexpr double kSmallestCell = 1.5;  // pixels of a square that can be seen
+constexpr double kLongName = 110;      // pixels of an axis that has room for "query (position)"
 constexpr double kMargin = 16, kTitle = 40, kPanelTitle = 24, kBelow = 44, kScale = 110;
 
 // viridis (matplotlib, CC0) at 0, 1/8 ... 1.
@@ -60,17 +63,21 @@ class Drawer {
     const bool alone = map.panels.size() == 1;
     const double goal = alone ? kPanelGoal : map.panels.size() == 2 ? 400 : kGridPanelGoal;
     const bool labels = !map.row_labels.empty() || !map.column_labels.empty();
-    cell_ = std::clamp(goal / static_cast<double>(longest), alone && labels && longest <= 100 ? kLabelCell : 0.0, 40.0);
-    pool_ = 1;
-    while (cell_ * static_cast<double>(pool_) < 1.5) ++pool_;  // a square below this cannot be seen
-    row_labels_ = !map.row_labels.empty() && cell_ >= kLabelCell;
-    column_labels_ = !map.column_labels.empty() && cell_ >= kLabelCell;
+    const HeatPanel& first = map.panels.front();
+    const double square =
+        std::clamp(goal / static_cast<double>(longest), alone && labels && longest <= 100 ? kLabelCell : 0.0, 40.0);
+    // A single query or key is a band that can be seen.
+    cell_x_ = std::max(square, kBand / static_cast<double>(first.columns));
+    cell_y_ = std::max(square, kBand / static_cast<double>(first.rows));
+    while (cell_x_ * static_cast<double>(pool_x_) < kSmallestCell) ++pool_x_;
+    while (cell_y_ * static_cast<double>(pool_y_) < kSmallestCell) ++pool_y_;
+    row_labels_ = !map.row_labels.empty() && cell_y_ >= kLabelCell;
+    column_labels_ = !map.column_labels.empty() && cell_x_ >= kLabelCell;
     map.labels_fit = !labels || row_labels_ || column_labels_;
     left_ = row_labels_ ? 116 : 58;
     below_ = column_labels_ ? 122 : kBelow;
-    const HeatPanel& first = map.panels.front();
-    width_ = left_ + cell_ * static_cast<double>(first.columns) + kMargin;
-    height_ = kPanelTitle + cell_ * static_cast<double>(first.rows) + below_;
+    width_ = left_ + cell_x_ * static_cast<double>(first.columns) + kMargin;
+    height_ = kPanelTitle + cell_y_ * static_cast<double>(first.rows) + below_;
     across_ = std::min<size_t>(map.panels.size(), map.panels.size() <= 4 ? map.panels.size() : 4);
     down_ = (map.panels.size() + across_ - 1) / across_;
   }
@@ -89,9 +96,10 @@ class Drawer {
             kTitle + height_ * static_cast<double>(n / across_));
     }
     scale(svg, body - kScale + 14, kTitle + kPanelTitle);
-    if (pool_ > 1) {
-      const std::string size = std::to_string(pool_);
-      svg.text(kMargin, kTitle + tall + 10, "A square is the largest of " + size + " × " + size + " weights.",
+    if (pool_x_ * pool_y_ > 1) {
+      svg.text(kMargin, kTitle + tall + 10,
+               "A square is the largest of " + std::to_string(pool_y_) + " × " + std::to_string(pool_x_) +
+                   " weights (queries × keys).",
                Svg::Anchor::start, "small");
     }
     return svg.finish();
@@ -100,41 +108,39 @@ class Drawer {
  private:
   double pooled(const HeatPanel& panel, size_t row, size_t column) const {
     double result = std::nan("");
-    for (size_t i = row; i < std::min(panel.rows, row + pool_); ++i) {
-      for (size_t j = column; j < std::min(panel.columns, column + pool_); ++j) {
+    for (size_t i = row; i < std::min(panel.rows, row + pool_y_); ++i) {
+      for (size_t j = column; j < std::min(panel.columns, column + pool_x_); ++j) {
         result = std::fmax(result, panel.values[i * panel.columns + j]);
       }
     }
     return result;
   }
 
-  // One path a colour, equal neighbours joined: a hundredth of a rectangle a weight.
+  // One path a colour, equal neighbours joined, in units of weights: a tenth of a rectangle each.
   void cells(Svg& svg, const HeatPanel& panel, double x, double y) const {
     std::vector<std::string> paths(kLevels);
-    for (size_t i = 0; i < panel.rows; i += pool_) {
-      const double top = y + cell_ * static_cast<double>(i);
-      const double bottom = y + cell_ * static_cast<double>(std::min(panel.rows, i + pool_));
+    for (size_t i = 0; i < panel.rows; i += pool_y_) {
+      const std::string top = std::to_string(i), high = std::to_string(std::min(panel.rows - i, pool_y_));
       int level = -1;
       size_t from = 0;
-      for (size_t j = 0; j <= panel.columns + pool_ - 1; j += pool_) {
+      for (size_t j = 0; j <= panel.columns + pool_x_ - 1; j += pool_x_) {
         int next = -1;
         if (j < panel.columns) {
           const double weight = pooled(panel, i, j);
           if (!std::isnan(weight)) next = level_of(map_, weight);
         }
         if (next == level) continue;
-        const double right = x + cell_ * static_cast<double>(std::min(j, panel.columns));
-        const double left = x + cell_ * static_cast<double>(from);
         if (level >= 0) {
-          paths[static_cast<size_t>(level)] += "M" + coordinate(left) + " " + coordinate(top) + "H" +
-                                               coordinate(right) + "V" + coordinate(bottom) + "H" + coordinate(left) +
-                                               "z";
+          const std::string wide = std::to_string(std::min(j, panel.columns) - from);
+          paths[static_cast<size_t>(level)] +=
+              "M" + std::to_string(from) + " " + top + "h" + wide + "v" + high + "h-" + wide + "z";
         }
         level = next;
         from = j;
       }
     }
-    svg.raw("<g shape-rendering=\"crispEdges\">");
+    svg.raw("<g shape-rendering=\"crispEdges\" transform=\"translate(" + coordinate(x) + " " + coordinate(y) +
+            ") scale(" + tools::format("%.6g %.6g", cell_x_, cell_y_) + ")\">");
     for (int level = 0; level < kLevels; ++level) {
       const std::string& d = paths[static_cast<size_t>(level)];
       if (!d.empty()) svg.raw("<path fill=\"" + colour_of(level) + "\" d=\"" + d + "\"/>");
@@ -144,29 +150,33 @@ class Drawer {
 
   void panel(Svg& svg, const HeatPanel& panel, double x, double y) const {
     const double left = x + left_, top = y + kPanelTitle;
-    const double width = cell_ * static_cast<double>(panel.columns), height = cell_ * static_cast<double>(panel.rows);
+    const double width = cell_x_ * static_cast<double>(panel.columns),
+                 height = cell_y_ * static_cast<double>(panel.rows);
     svg.text(left, y + 16, panel.title, Svg::Anchor::start, "head");
     svg.raw("<rect fill=\"url(#hidden)\" x=\"" + coordinate(left) + "\" y=\"" + coordinate(top) + "\" width=\"" +
             coordinate(width) + "\" height=\"" + coordinate(height) + "\"/>");
     cells(svg, panel, left, top);
     svg.rect(left, top, width, height, "frame");
-    const auto middle = [&](double from, size_t i) { return from + cell_ * (static_cast<double>(i) + 0.5); };
+    const auto middle = [](double from, double cell, size_t i) { return from + cell * (static_cast<double>(i) + 0.5); };
     const size_t row_step = row_labels_ ? 1 : tick_step(panel.rows, static_cast<size_t>(height / 22) + 1);
     for (size_t i = 0; i < panel.rows; i += row_step) {
-      svg.text(left - 5, middle(top, i) + 4, row_labels_ ? cut(map_.row_labels[i]) : std::to_string(i),
+      svg.text(left - 5, middle(top, cell_y_, i) + 4, row_labels_ ? cut(map_.row_labels[i]) : std::to_string(i),
                Svg::Anchor::end, "small");
     }
     const size_t column_step = column_labels_ ? 1 : tick_step(panel.columns, static_cast<size_t>(width / 34) + 1);
     for (size_t j = 0; j < panel.columns; j += column_step) {
       if (column_labels_) {
-        svg.text(middle(left, j) + 4, top + height + 6, cut(map_.column_labels[j]), Svg::Anchor::end, "small", -90);
+        svg.text(middle(left, cell_x_, j) + 4, top + height + 6, cut(map_.column_labels[j]), Svg::Anchor::end, "small",
+                 -90);
       } else {
-        svg.text(middle(left, j), top + height + 15, std::to_string(j), Svg::Anchor::middle, "small");
+        svg.text(middle(left, cell_x_, j), top + height + 15, std::to_string(j), Svg::Anchor::middle, "small");
       }
     }
     const double below = top + height + below_ - 12;
-    svg.text(left + width / 2, below, column_labels_ ? "key" : "key (position)", Svg::Anchor::middle);
-    svg.text(x + 16, top + height / 2, row_labels_ ? "query" : "query (position)", Svg::Anchor::middle, "ink", -90);
+    svg.text(left + width / 2, below, column_labels_ || width < kLongName ? "key" : "key (position)",
+             Svg::Anchor::middle);
+    svg.text(x + 16, top + height / 2, row_labels_ || height < kLongName ? "query" : "query (position)",
+             Svg::Anchor::middle, "ink", -90);
   }
 
   // The colours with their numbers, and what is hidden.
@@ -192,8 +202,8 @@ class Drawer {
   }
 
   HeatMap& map_;
-  double cell_, left_, below_, width_, height_;
-  size_t pool_, across_, down_;
+  double cell_x_, cell_y_, left_, below_, width_, height_;
+  size_t pool_x_ = 1, pool_y_ = 1, across_, down_;  // weights a square stands for
   bool row_labels_, column_labels_;
 };
 

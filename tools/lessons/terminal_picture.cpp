@@ -57,7 +57,10 @@ Terminal terminal() {
   Terminal result;
   if (::isatty(STDOUT_FILENO) != 1) return result;
   winsize size = {};
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) result.columns = size.ws_col;
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) {
+    result.columns = size.ws_col;
+    result.rows = size.ws_row;
+  }
   const char* no_colour = std::getenv("NO_COLOR");
   const char* kind = std::getenv("TERM");
   const bool dumb = kind == nullptr || *kind == '\0' || std::string(kind) == "dumb";
@@ -116,7 +119,8 @@ std::string character_map(const CharacterMap& map, const Terminal& terminal) {
   const size_t label_width = map.row_labels.empty() ? 5 : 12;
   const size_t room = terminal.columns - label_width - 1;
   size_t pool = 1;
-  while ((map.columns + pool - 1) / pool > room) ++pool;
+  const size_t high = terminal.rows > 12 ? terminal.rows - 4 : map.rows;  // a heading, a legend, the prompt
+  while ((map.columns + pool - 1) / pool > room || (map.rows + pool - 1) / pool > high) ++pool;
   const size_t rows = (map.rows + pool - 1) / pool, columns = (map.columns + pool - 1) / pool;
   // A character is about twice as high as it is wide.
   const size_t width = 2 * columns <= room ? 2 : 1;

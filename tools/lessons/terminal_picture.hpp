@@ -11,6 +11,7 @@ namespace lanewise::lessons {
 // What standard output is.
 struct Terminal {
   size_t columns = 80;  // of the window; 80 where there is none
+  size_t rows = 0;      // 0: no window, any number will do
   bool colour = false;  // a terminal that shows colours, and NO_COLOR (no-color.org) is not set
 };
 Terminal terminal();
