@@ -102,6 +102,8 @@ std::string arithmetic_text(const AttentionCase& c) {
 
 }  // namespace
 
+int64_t element_size(int32_t type) { return type == LW_TYPE_F32 ? 4 : 2; }
+
 std::string name_of(const AttentionCase& c) {
   std::ostringstream name;
   name << (c.onednn ? "onednn" : "attention") << '/' << type_text(c.q_type) << '_' << type_text(c.kv_type) << '/'
@@ -176,8 +178,8 @@ double flops_of(const AttentionCase& c) { return 2 * visible_scores(c) * static_
 double key_bytes_of(const AttentionCase& c) {
   // Bounds go up with the query, so the first and the last query's keys span all of them.
   const int64_t keys = visible_keys(c, c.q_len - 1).end - visible_keys(c, 0).begin;
-  const int64_t bytes = c.kv_type == LW_TYPE_F32 ? 4 : 2;
-  return static_cast<double>(std::max<int64_t>(0, keys) * bytes * (c.qk_dim + c.v_dim) * c.kv_heads * c.batch);
+  return static_cast<double>(std::max<int64_t>(0, keys) * element_size(c.kv_type) * (c.qk_dim + c.v_dim) * c.kv_heads *
+                             c.batch);
 }
 
 }  // namespace lanewise::bench

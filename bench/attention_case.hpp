@@ -39,6 +39,8 @@ std::string name_of(const AttentionCase& c);
 // The inverse: false if `name` is not exactly a case's name.
 bool parse_name(const std::string& name, AttentionCase& c);
 
+int64_t element_size(int32_t type);  // bytes
+
 // Pairs of query and key that the rules let see each other, over all heads and sequences.
 double visible_scores(const AttentionCase& c);
 

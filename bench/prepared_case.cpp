@@ -7,12 +7,11 @@
 #include <hwy/base.h>
 
 #include "onednn_case.hpp"
-#include "src/problem.hpp"
 
 namespace lanewise::bench {
 namespace {
 
-size_t bytes_of(int32_t type, int64_t elements) { return static_cast<size_t>(type_size(type) * elements); }
+size_t bytes_of(int32_t type, int64_t elements) { return static_cast<size_t>(element_size(type) * elements); }
 
 // Uniform over +-sqrt(3), variance 1; few bits, so that every type holds the same numbers.
 HugeBuffer random_tensor(int32_t type, int64_t elements, uint32_t seed) {
