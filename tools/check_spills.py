@@ -8,8 +8,9 @@ have on the stack, by instruction-set target:
   spills     vectors written to the stack and read back: must be none in tiles
   vectors    other uses: constants that found no register, results for the caller
   scalars    pointers and counters
-Loops that round are probs, not tiles: their polynomial has more constants than 16 registers hold, and a spill among
-them cannot be measured (bench_kernels: 6.1 cycles a vector with and without). They are counted, that is all.
+Loops that round, convert, scale by powers of two or divide are elementwise (probs, merges): their polynomials have
+more constants than 16 registers hold, and a spill among them cannot be measured (bench_kernels: 6.1 cycles a vector of probs
+with and without). They are counted, that is all.
 Exit code 1: a tile spills, or a target has no tile at all (then the kernels changed in a way that this script does not
 understand). 77: not x86-64 code. No function name matters but the target's namespace, N_AVX2 and the like.
 """
@@ -29,6 +30,7 @@ INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
 JUMP_TARGET = re.compile(r"([0-9a-f]+) <")
 NAMESPACE = re.compile(r"\bN_([A-Z0-9_]+)::")
 FMA = re.compile(r"^v(fn?m(add|sub)\d+p[sd]|dpbf16ps|pdpbusds?|pdpwssds?)$")
+ELEMENTWISE = re.compile(r"v?(rndscaleps|roundps|cvtps2dq|cvtdq2ps|scalefps|divps)$")
 
 Instruction = collections.namedtuple("Instruction", "address name operands")
 Loop = collections.namedtuple("Loop", "target kind function address length multiply_adds spills vectors scalars")
@@ -91,7 +93,7 @@ def multiply_adds(instructions):
 
 
 def kind_of(instructions):
-    return "probs" if any(re.match(r"v?(rndscaleps|roundps|cvtps2dq)$", i.name) for i in instructions) else "tiles"
+    return "others" if any(ELEMENTWISE.match(i.name) for i in instructions) else "tiles"
 
 
 def has_frame_pointer(body):
@@ -141,10 +143,10 @@ def short(name):
 
 def print_loops(loops):
     numbers = f"{'address':>8} {'length':>6} {'fma':>4} {'spills':>6} {'vector':>6} {'scalar':>6}"
-    print(f"{'target':12} {'kind':5} {numbers}  function")
+    print(f"{'target':12} {'kind':6} {numbers}  function")
     for l in loops:
         numbers = f"{l.address:8x} {l.length:6} {l.multiply_adds:4} {l.spills:6} {l.vectors:6} {l.scalars:6}"
-        print(f"{l.target:12} {l.kind:5} {numbers}  {short(l.function)}")
+        print(f"{l.target:12} {l.kind:6} {numbers}  {short(l.function)}")
 
 
 def main():
@@ -160,11 +162,11 @@ def main():
     if arguments.verbose:
         print_loops(loops)
         print()
-    print(f"{'target':12} {'kind':5} {'loops':>5} {'spills':>6} {'vectors':>7} {'scalars':>7}")
+    print(f"{'target':12} {'kind':6} {'loops':>5} {'spills':>6} {'vectors':>7} {'scalars':>7}")
     for target, kind in sorted({(loop.target, loop.kind) for loop in loops}):
         own = [loop for loop in loops if (loop.target, loop.kind) == (target, kind)]
         sums = [sum(getattr(loop, column) for loop in own) for column in ("spills", "vectors", "scalars")]
-        print(f"{target:12} {kind:5} {len(own):5} {sums[0]:6} {sums[1]:7} {sums[2]:7}")
+        print(f"{target:12} {kind:6} {len(own):5} {sums[0]:6} {sums[1]:7} {sums[2]:7}")
 
     tiles = [loop for loop in loops if loop.kind == "tiles"]
     bad = [loop for loop in tiles if loop.spills > 0]
