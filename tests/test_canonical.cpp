@@ -15,7 +15,7 @@ namespace {
 
 void check(const char* name, Case c) {
   const Expectation expected(c);
-  const Prepared p = c.prepare();
+  const Prepared p = Case(c).dense().prepare();
   const Result right = canonical(p);
   INFO(name);
   CHECK(expected.difference(right) == "");
@@ -54,6 +54,11 @@ TEST_CASE("kernels follow the canonical arithmetic bit for bit", "[hash]") {
   }());
   check("lengths",
         Case().batch(4).heads(2, 1).len(9, 300).dims(8).causal().q_lengths({9, 0, 4, 9}).kv_lengths({300, 9, 0, 3}));
+  check("decode", Case().batch(2).heads(8, 2).len(1, 700).dims(64, 40).kv_lengths({700, 257}).with_state());
+  check("decode over spans", Case().heads(1, 1).len(1, 9000).dims(17).with_state());
+  check("decode, one row a head", Case().heads(3, 3).len(1, 300).dims(128).with_state());
+  check("decode, pages", Case().batch(2).heads(4, 1).len(2, 520).dims(33).causal().kv_lengths({520, 3}).paged(16));
+  check("ragged", Case().batch(3).heads(2, 1).len(9, 40).dims(8).q_lengths({9, 1, 3}).causal().ragged_q().ragged_kv());
   check("sums near powers of two",
         Case().heads(1, 1).len(130, 130).dims(1).causal().amplitudes(1e-3f, 1e-3f, 1).with_state());
 }
