@@ -7,7 +7,7 @@
 #include "lanewise/lanewise.h"
 #include "partials.hpp"
 #include "plan.hpp"
-#include "problem.hpp"
+#include "run.hpp"
 #include "schedule.hpp"
 #include "status.hpp"
 #include "targets.hpp"
@@ -30,25 +30,29 @@ LW_API lw_status lw_plan_make(const lw_problem* problem, const lw_options* optio
   lw_plan made;
   if (const lw_status s = make_plan(problem, options, made); s.code != LW_OK) return s;
   *plan = new (std::nothrow) lw_plan(made);
-  if (*plan == nullptr) return failure(LW_OUT_OF_MEMORY, "no memory for a plan of %d bytes", static_cast<int>(sizeof(lw_plan)));
+  if (*plan == nullptr)
+    return failure(LW_OUT_OF_MEMORY, "no memory for a plan of %d bytes", static_cast<int>(sizeof(lw_plan)));
   return ok();
 }
 
 LW_API void lw_plan_free(lw_plan* plan) { delete plan; }
 
-LW_API int64_t lw_plan_workspace_size(const lw_plan* plan, int32_t threads) { return plan == nullptr ? 0 : workspace_size(*plan, threads); }
+LW_API int64_t lw_plan_workspace_size(const lw_plan* plan, int32_t threads) {
+  return plan == nullptr ? 0 : workspace_size(*plan, threads);
+}
 
 LW_API int32_t lw_plan_phases(const lw_plan* plan) { return plan == nullptr ? 0 : 2; }
 
-LW_API lw_status lw_run(const lw_plan* plan, const lw_inputs* inputs, const lw_outputs* outputs, void* workspace, int64_t workspace_bytes,
-                        const lw_executor* executor) {
+LW_API lw_status lw_run(const lw_plan* plan, const lw_inputs* inputs, const lw_outputs* outputs, void* workspace,
+                        int64_t workspace_bytes, const lw_executor* executor) {
   if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
   Run run;
   if (const lw_status s = check_run(plan->problem, inputs, outputs, run); s.code != LW_OK) return s;
   lw_executor checked;
   if (const lw_status s = check_executor(executor, checked); s.code != LW_OK) return s;
   if (!has_rows(run)) return ok();
-  if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, 1), 1); s.code != LW_OK) return s;
+  if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, 1), 1); s.code != LW_OK)
+    return s;
   int32_t threads = threads_for(checked);
   while (threads > 1 && workspace_size(*plan, threads) > workspace_bytes) --threads;
   return execute(*plan, run, workspace, threads, checked);
@@ -63,11 +67,13 @@ LW_API lw_status lw_run_part(const lw_plan* plan, const lw_inputs* inputs, const
   Run run;
   if (const lw_status s = check_run(plan->problem, inputs, outputs, run); s.code != LW_OK) return s;
   if (!has_rows(run)) return ok();
-  if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, nth), nth); s.code != LW_OK) return s;
+  if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, nth), nth); s.code != LW_OK)
+    return s;
   return execute_part(*plan, run, workspace, phase, ith, nth);
 }
 
-LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, const lw_outputs* outputs, const lw_executor* executor) {
+LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, const lw_outputs* outputs,
+                           const lw_executor* executor) {
   lw_plan plan;
   if (const lw_status s = make_plan(problem, nullptr, plan); s.code != LW_OK) return s;
   lw_executor checked;
@@ -76,7 +82,8 @@ LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, c
   void* workspace = nullptr;
   if (size > 0) {
     workspace = std::aligned_alloc(64, static_cast<size_t>(size));
-    if (workspace == nullptr) return failure(LW_OUT_OF_MEMORY, "no memory for a workspace of %lld bytes", static_cast<long long>(size));
+    if (workspace == nullptr)
+      return failure(LW_OUT_OF_MEMORY, "no memory for a workspace of %lld bytes", static_cast<long long>(size));
   }
   const lw_status status = lw_run(&plan, inputs, outputs, workspace, size, &checked);
   std::free(workspace);
@@ -88,8 +95,8 @@ LW_API lw_status lw_plan_explain(const lw_plan* plan, int32_t threads, lw_explan
   return explain_plan(*plan, threads, explanation);
 }
 
-LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses, int32_t count,
-                          const lw_outputs* merged) {
+LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses,
+                          int32_t count, const lw_outputs* merged) {
   return merge(problem, outs, lses, count, merged);
 }
 

@@ -1,12 +1,15 @@
 #include "partials.hpp"
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 
+#include "check.hpp"
 #include "fp_environment.hpp"
 #include "kernels/kernel_table.hpp"
 #include "problem.hpp"
-#include "status.hpp"
 #include "targets.hpp"
+#include "tensors.hpp"
 
 namespace lanewise {
 namespace {
@@ -14,6 +17,89 @@ namespace {
 template <class Tensor>
 int64_t offset_of(const Tensor& t, int64_t b, int64_t h, int64_t i) {
   return b * t.stride[0] + h * t.stride[1] + i * t.stride[2];
+}
+
+lw_status check_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses,
+                      int32_t count, const lw_outputs* merged, lw_problem& p, lw_outputs& outputs) {
+  if (const lw_status s = check_problem(problem, p); s.code != LW_OK) return s;
+  if (const lw_status s = copy_struct("outputs", merged, static_cast<int64_t>(sizeof(lw_outputs)), outputs);
+      s.code != LW_OK)
+    return s;
+  if (count < 1 || count > LW_MAX_PARTS) return invalid_size("count", count, 1, LW_MAX_PARTS);
+  if (outs == nullptr || lses == nullptr)
+    return failure(LW_INVALID_ARGUMENT, "%s is a null pointer", outs == nullptr ? "outs" : "lses");
+  const bool ragged = p.q_layout == LW_LAYOUT_RAGGED;
+  const int64_t outer = ragged ? 1 : p.batch;
+  const int64_t rows = ragged ? p.total_q : p.q_len;
+  const Axes out_axes = {{outer, p.q_heads, rows, p.v_dim}};
+  const Axes row_axes = {{outer, p.q_heads, rows, 1}};
+  Range unused;
+  char name[32];
+  for (int32_t i = 0; i < count; ++i) {
+    std::snprintf(name, sizeof name, "outs[%d]", i);
+    if (const lw_status s =
+            check_tensor(name, outs[i].data, outs[i].type, LW_TYPE_F32, outs[i].stride, out_axes, unused);
+        s.code != LW_OK) {
+      return s;
+    }
+    std::snprintf(name, sizeof name, "lses[%d]", i);
+    if (const lw_status s =
+            check_tensor(name, lses[i].data, lses[i].type, LW_TYPE_F32, lses[i].stride, row_axes, unused);
+        s.code != LW_OK) {
+      return s;
+    }
+  }
+  const lw_tensor& out = outputs.out;
+  if (const lw_status s = check_tensor("out", out.data, out.type, LW_TYPE_F32, out.stride, out_axes, unused);
+      s.code != LW_OK)
+    return s;
+  if (const lw_status s = check_output_strides("out", out.stride, out_axes); s.code != LW_OK) return s;
+  const lw_tensor& lse = outputs.lse;
+  if (lse.data == nullptr) return ok();
+  if (const lw_status s = check_tensor("lse", lse.data, lse.type, LW_TYPE_F32, lse.stride, row_axes, unused);
+      s.code != LW_OK)
+    return s;
+  return check_output_strides("lse", lse.stride, row_axes);
+}
+
+lw_status check_append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
+                       const lw_const_tensor* rows, int64_t tokens, const int32_t* slots) {
+  if (cache == nullptr || rows == nullptr)
+    return failure(LW_INVALID_ARGUMENT, "%s is a null pointer", cache == nullptr ? "cache" : "rows");
+  const NamedSize sizes[] = {{"pages", pages, 0, kMaxLength},
+                             {"page_size", page_size, 1, kMaxLength},
+                             {"heads", heads, 1, kMaxLength},
+                             {"dim", dim, 1, kMaxDim},
+                             {"tokens", tokens, 0, kMaxLength}};
+  if (const lw_status s = check_sizes(sizes); s.code != LW_OK) return s;
+  if (!is_float_type(cache->type)) {
+    return failure(LW_INVALID_ARGUMENT,
+                   "cache.type is %s (%d); allowed is LW_TYPE_F32 (1), LW_TYPE_BF16 (2) or LW_TYPE_F16 (3)",
+                   type_name(cache->type), cache->type);
+  }
+  if (tokens > 0 && slots == nullptr) return failure(LW_INVALID_ARGUMENT, "slots is a null pointer");
+  const Axes cache_axes = {{pages, heads, page_size, dim}};
+  const Axes row_axes = {{1, heads, tokens, dim}};
+  Range cache_range, row_range;
+  if (const lw_status s =
+          check_tensor("cache", cache->data, cache->type, cache->type, cache->stride, cache_axes, cache_range);
+      s.code != LW_OK) {
+    return s;
+  }
+  if (const lw_status s = check_output_strides("cache", cache->stride, cache_axes); s.code != LW_OK) return s;
+  if (const lw_status s = check_tensor("rows", rows->data, rows->type, cache->type, rows->stride, row_axes, row_range);
+      s.code != LW_OK) {
+    return s;
+  }
+  if (overlaps(cache_range, row_range)) return failure(LW_INVALID_ARGUMENT, "cache overlaps rows");
+  const int64_t last = std::min(pages * page_size - 1, kMaxLength);
+  for (int64_t t = 0; t < tokens; ++t) {
+    if (slots[t] < -1 || slots[t] > last) {
+      return failure(LW_INVALID_ARGUMENT, "slots[%lld] is %d; allowed is -1 (skip) ... %lld", static_cast<long long>(t),
+                     slots[t], static_cast<long long>(last));
+    }
+  }
+  return ok();
 }
 
 }  // namespace
@@ -58,9 +144,10 @@ lw_status merge(const lw_problem* problem, const lw_const_tensor* outs, const lw
   return ok();
 }
 
-lw_status append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim, const lw_const_tensor* rows,
-                 int64_t tokens, const int32_t* slots) {
-  if (const lw_status s = check_append(cache, pages, page_size, heads, dim, rows, tokens, slots); s.code != LW_OK) return s;
+lw_status append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
+                 const lw_const_tensor* rows, int64_t tokens, const int32_t* slots) {
+  if (const lw_status s = check_append(cache, pages, page_size, heads, dim, rows, tokens, slots); s.code != LW_OK)
+    return s;
   const size_t element = static_cast<size_t>(type_size(cache->type));
   const bool contiguous = cache->stride[3] == 1 && rows->stride[3] == 1;
   for (int64_t t = 0; t < tokens; ++t) {
@@ -69,14 +156,15 @@ lw_status append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64
     const int64_t token = slots[t] % page_size;
     for (int64_t h = 0; h < heads; ++h) {
       char* to = static_cast<char*>(cache->data) + offset_of(*cache, page, h, token) * static_cast<int64_t>(element);
-      const char* from = static_cast<const char*>(rows->data) + offset_of(*rows, 0, h, t) * static_cast<int64_t>(element);
+      const char* from =
+          static_cast<const char*>(rows->data) + offset_of(*rows, 0, h, t) * static_cast<int64_t>(element);
       if (contiguous) {
         std::memcpy(to, from, static_cast<size_t>(dim) * element);
         continue;
       }
       for (int64_t c = 0; c < dim; ++c) {
-        std::memcpy(to + c * cache->stride[3] * static_cast<int64_t>(element), from + c * rows->stride[3] * static_cast<int64_t>(element),
-                    element);
+        std::memcpy(to + c * cache->stride[3] * static_cast<int64_t>(element),
+                    from + c * rows->stride[3] * static_cast<int64_t>(element), element);
       }
     }
   }

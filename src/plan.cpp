@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "fp_environment.hpp"
+#include "problem.hpp"
 #include "status.hpp"
 #include "targets.hpp"
 
@@ -14,7 +15,8 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A panel of 4 tiles reads each K and V block from the cache it was packed into; more tiles gain little and cost balance.
+// A panel of 4 tiles reads each K and V block from the cache it was packed into; more tiles gain little and cost
+// balance.
 constexpr int64_t kPackedPanelTiles = 4;
 constexpr int64_t kDirectPanelTiles = 1;
 
@@ -63,7 +65,8 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   const char* target = nullptr;
   if (options != nullptr) {
     if (options->struct_size < static_cast<int64_t>(sizeof(lw_options)) || options->struct_size > 65536) {
-      return failure(LW_INVALID_ARGUMENT, "options.struct_size is %lld; allowed is sizeof(lw_options) of lanewise 0.1 or newer (%d ...)",
+      return failure(LW_INVALID_ARGUMENT,
+                     "options.struct_size is %lld; allowed is sizeof(lw_options) of lanewise 0.1 or newer (%d ...)",
                      static_cast<long long>(options->struct_size), static_cast<int>(sizeof(lw_options)));
     }
     target = options->target;
@@ -74,8 +77,9 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   const int64_t tiles = std::min(kPackedPanelTiles, std::max<int64_t>(1, panels_of(plan, p.q_len, 1).count));
   // Any task may also merge the pieces of its panel.
   plan.panel_rows = std::min(tiles * plan.kernels.rows_max_vectors * plan.kernels.lanes, p.q_len * group_size(p));
-  plan.task_scratch = static_cast<int64_t>(std::max(plan.kernels.rows_scratch_size(p.qk_dim, p.v_dim, tiles, true, true),
-                                                    plan.kernels.keys_scratch_size(p.qk_dim, p.v_dim, plan.panel_rows)));
+  plan.task_scratch =
+      static_cast<int64_t>(std::max(plan.kernels.rows_scratch_size(p.qk_dim, p.v_dim, tiles, true, true),
+                                    plan.kernels.keys_scratch_size(p.qk_dim, p.v_dim, plan.panel_rows)));
   return ok();
 }
 
@@ -83,8 +87,9 @@ WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads) {
   const lw_problem& p = plan.problem;
   WorkspaceLayout layout = {0, 0};
   if (threads <= 1) return layout;
-  // Fewer than kPiecesPerThread * threads panels are above the cut. The pieces wanted of all of them together are at most the work over
-  // the cut plus one a panel; where spans are too few for that, blocks are taken, and a span has 16 of them.
+  // Fewer than kPiecesPerThread * threads panels are above the cut. The pieces wanted of all of them together are at
+  // most the work over the cut plus one a panel; where spans are too few for that, blocks are taken, and a span has 16
+  // of them.
   const int64_t panels_capacity = p.batch * p.kv_heads * panels_of(plan, p.q_len, 1).count;
   const int64_t cut = kPiecesPerThread * threads;
   const int64_t panels = std::min(panels_capacity, cut);
@@ -116,13 +121,15 @@ lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* exp
   explanation->target = target_name(plan.target);
   explanation->kernel = p.q_len * group_size(p) <= plan.kernels.few_rows ? "keys-in-lanes" : "rows-in-lanes";
   explanation->arithmetic = "canonical";
-  explanation->note = plan.kernels.fma ? "" : "this target has no fused multiply-add: results differ in bits from targets that have";
+  explanation->note =
+      plan.kernels.fma ? "" : "this target has no fused multiply-add: results differ in bits from targets that have";
   explanation->lanes = static_cast<int32_t>(plan.kernels.lanes);
   explanation->tile_rows = static_cast<int32_t>(plan.kernels.lanes * plan.kernels.rows_max_vectors);
   explanation->tile_keys = static_cast<int32_t>(plan.kernels.rows_tile_keys);
   explanation->phases = 2;
   explanation->row_tiles = panels_of(plan, p.q_len, 1).count;
-  explanation->tasks = p.batch * p.kv_heads * panels_of(plan, p.q_len, panel_tiles_of(plan, p, false, std::max(threads, 1))).count;
+  explanation->tasks =
+      p.batch * p.kv_heads * panels_of(plan, p.q_len, panel_tiles_of(plan, p, false, std::max(threads, 1))).count;
   explanation->workspace = workspace_size(plan, threads);
   return ok();
 }

@@ -5,7 +5,7 @@
 
 #include "kernels/kernel_table.hpp"
 #include "lanewise/lanewise.h"
-#include "problem.hpp"
+#include "run.hpp"
 
 // The opaque type of the C interface.
 struct lw_plan {
@@ -31,7 +31,8 @@ struct WorkspaceLayout {
 };
 WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads);
 
-// Panels above 1 / (kPiecesPerThread * threads) of a run's work are cut: at the end no thread is idle for more than that.
+// Panels above 1 / (kPiecesPerThread * threads) of a run's work are cut: at the end no thread is idle for more than
+// that.
 inline constexpr int64_t kPiecesPerThread = 8;
 
 // Below this many multiply-adds a thread, waking another thread costs more than it brings (docs/PERFORMANCE.md).
@@ -50,8 +51,8 @@ int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, bool packs, i
 
 Rules rules_of(const lw_problem& problem);
 
-// K or V of these strides is copied block by block before the register tiles read it: an element stride other than 1, or a row stride
-// that puts the rows of a tile into few cache sets.
+// K or V of these strides is copied block by block before the register tiles read it: an element stride other than 1,
+// or a row stride that puts the rows of a tile into few cache sets.
 bool must_pack(const lw_const_tensor& tensor);
 
 }  // namespace lanewise

@@ -1,5 +1,5 @@
-// The only file with OpenMP: kernels are called through pointers, so that no compiler outlines a kernel without its target's
-// instructions.
+// The only file with OpenMP: kernels are called through pointers, so that no compiler outlines a kernel without its
+// target's instructions.
 
 #include "schedule.hpp"
 
@@ -13,6 +13,7 @@
 #include "fp_environment.hpp"
 #include "machine.hpp"
 #include "status.hpp"
+#include "tensors.hpp"
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -52,7 +53,8 @@ Task task_of(const Work& work, int64_t b) {
   return task;
 }
 
-// A panel: rows of one (sequence, kv head), the keys they may see, and how those are cut into pieces of whole blocks or spans.
+// A panel: rows of one (sequence, kv head), the keys they may see, and how those are cut into pieces of whole blocks or
+// spans.
 struct Panel {
   int64_t row_begin, row_end;
   int64_t key_begin, key_end;
@@ -76,8 +78,8 @@ Panel panel_of(const Work& work, const Task& task, const Panels& panels, int64_t
   panel.deliver = Deliver::kResults;
   panel.first_unit = 0;
   panel.units = panel.pieces = 1;
-  panel.cost = static_cast<double>(panel.row_end - panel.row_begin) * static_cast<double>(panel.key_end - panel.key_begin) *
-               static_cast<double>(task.qk_dim + task.v_dim);
+  panel.cost = static_cast<double>(panel.row_end - panel.row_begin) *
+               static_cast<double>(panel.key_end - panel.key_begin) * static_cast<double>(task.qk_dim + task.v_dim);
   if (panel.cost <= work.largest_task) return panel;
 
   const int64_t wanted = static_cast<int64_t>(panel.cost / work.largest_task) + 1;
@@ -95,8 +97,8 @@ Panel panel_of(const Work& work, const Task& task, const Panels& panels, int64_t
   return panel;
 }
 
-// Walks the tasks in order of their numbers: sequence, kv head, panel, piece. Numbers only go up, so a worker's whole walk costs one
-// pass over the panels and no memory.
+// Walks the tasks in order of their numbers: sequence, kv head, panel, piece. Numbers only go up, so a worker's whole
+// walk costs one pass over the panels and no memory.
 class TaskCursor {
  public:
   explicit TaskCursor(const Work& work) : work_(work) { begin_sequence(); }
@@ -134,9 +136,9 @@ class TaskCursor {
   int64_t sequence() const { return sequence_; }
   int64_t kv_head() const { return kv_head_; }
   int64_t piece() const { return piece_; }
-  int64_t first() const { return first_; }         // number of the panel's first task
-  int64_t split() const { return split_; }         // split panels before this one
-  int64_t states() const { return states_; }       // floats of states before this panel's
+  int64_t first() const { return first_; }    // number of the panel's first task
+  int64_t split() const { return split_; }    // split panels before this one
+  int64_t states() const { return states_; }  // floats of states before this panel's
   int64_t state_size() const { return piece_state_size(panel_.row_end - panel_.row_begin, task_.v_dim); }
   const Panel& panel() const { return panel_; }
   const Task& task() const { return task_; }
@@ -217,7 +219,8 @@ Task full_task(const Work& work, const TaskCursor& at, void* scratch) {
     task.k = keys_at(run, run.inputs.k, b, at.kv_head());
     task.v = keys_at(run, run.inputs.v, b, at.kv_head());
   }
-  task.state_in = {rows_at<QueryTensor>(run, run.inputs.state_max, b, q_head), rows_at<QueryTensor>(run, run.inputs.state_sum, b, q_head),
+  task.state_in = {rows_at<QueryTensor>(run, run.inputs.state_max, b, q_head),
+                   rows_at<QueryTensor>(run, run.inputs.state_sum, b, q_head),
                    rows_at<QueryTensor>(run, run.inputs.state_acc, b, q_head)};
   task.out = rows_at<ResultTensor>(run, run.outputs.out, b, q_head);
   task.lse = rows_at<ResultTensor>(run, run.outputs.lse, b, q_head);
@@ -257,7 +260,8 @@ void run_task(const Work& work, const TaskCursor& at, bool merge, void* scratch)
   }
   if (panel.deliver == Deliver::kResults || !merge) return;
   // The last piece to arrive merges: no task waits for another.
-  if (work.arrivals[at.split()].fetch_add(1, std::memory_order_acq_rel) == panel.pieces - 1) merge_panel(work, at, scratch);
+  if (work.arrivals[at.split()].fetch_add(1, std::memory_order_acq_rel) == panel.pieces - 1)
+    merge_panel(work, at, scratch);
 }
 
 // Of the whole run, without rules: enough to tell whether threads are worth waking.
@@ -274,8 +278,10 @@ Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& thre
   const bool pack_k = paged || must_pack(run.inputs.k);
   const bool pack_v = paged || must_pack(run.inputs.v);
   threads = static_cast<int32_t>(std::min<double>(threads, 1 + multiply_adds(run) / kWorkPerThread));
-  Work work = {plan, run, rules_of(run.problem), pack_k, pack_v, panel_tiles_of(plan, run.problem, pack_k || pack_v, threads),
-               kNeverCut, 0, nullptr, nullptr, nullptr};
+  Work work = {plan,      run,    rules_of(run.problem),
+               pack_k,    pack_v, panel_tiles_of(plan, run.problem, pack_k || pack_v, threads),
+               kNeverCut, 0,      nullptr,
+               nullptr,   nullptr};
   if (threads > 1) {
     double total = 0;
     TaskCursor uncut(work);
@@ -318,11 +324,10 @@ struct Share {
 void run_share(void* argument, int64_t worker) { static_cast<Share*>(argument)->run(worker); }
 
 #if defined(_OPENMP)
-// libgomp hangs when a forked child of a process with a thread team opens a region: the child stays on its calling thread.
-bool is_forked_child() {
-  static const pid_t first = getpid();
-  return getpid() != first;
-}
+// libgomp hangs when a forked child of a process with a thread team opens a region: the child stays on its calling
+// thread. The process is remembered at load: its team may be the host's.
+const pid_t kProcess = getpid();
+bool is_forked_child() { return getpid() != kProcess; }
 #endif
 
 }  // namespace
@@ -344,7 +349,10 @@ int32_t threads_for(const lw_executor& executor) {
 
 lw_status execute(const lw_plan& plan, const Run& run, void* workspace, int32_t threads, const lw_executor& executor) {
   int32_t workers = threads;
-  const Work work = work_of(plan, run, workspace, workers);
+  const Work work = [&] {
+    const FpEnvironment environment;  // workers cut the same pieces in it
+    return work_of(plan, run, workspace, workers);
+  }();
   for (int64_t i = 0; i < work.split_panels; ++i) work.arrivals[i].store(0, std::memory_order_relaxed);
   Share share{work, {0}, {false}, executor.should_stop};
   if (workers == 1) {
@@ -363,7 +371,8 @@ lw_status execute(const lw_plan& plan, const Run& run, void* workspace, int32_t 
     share.run(0);
 #endif
   }
-  if (share.stopped.load(std::memory_order_relaxed)) return failure(LW_STOPPED, "stopped by should_stop; outputs are incomplete");
+  if (share.stopped.load(std::memory_order_relaxed))
+    return failure(LW_STOPPED, "stopped by should_stop; outputs are incomplete");
   return ok();
 }
 
@@ -377,7 +386,8 @@ lw_status execute_part(const lw_plan& plan, const Run& run, void* workspace, int
     for (int64_t task = ith; cursor.seek(task); task += nth) run_task(work, cursor, false, scratch);
   } else {
     for (; !cursor.at_end(); cursor.next_panel()) {
-      if (cursor.panel().deliver != Deliver::kResults && cursor.split() % nth == ith) merge_panel(work, cursor, scratch);
+      if (cursor.panel().deliver != Deliver::kResults && cursor.split() % nth == ith)
+        merge_panel(work, cursor, scratch);
     }
   }
   return ok();

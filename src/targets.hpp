@@ -1,5 +1,5 @@
-// Instruction-set targets: which are compiled in, which this CPU runs, which one a plan uses. CPU features are asked once per process
-// (each CPUID traps in a virtual machine); so is LANEWISE_TARGET.
+// Instruction-set targets: which are compiled in, which this CPU runs, which one a plan uses. CPU features are asked
+// once per process (each CPUID traps in a virtual machine); so is LANEWISE_TARGET.
 #pragma once
 
 #include <cstdint>

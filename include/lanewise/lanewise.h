@@ -1,9 +1,9 @@
-/* lanewise: scaled dot-product attention on CPUs, C interface (C99). This is the ABI: the shared library exports lw_* only.
+/* lanewise: scaled dot-product attention on CPUs, C interface (C99). The ABI: the shared library exports lw_* only.
  *
  *   out = softmax(scale * Q K^T + rules) V      one fused pass; the score matrix is never stored
  *
- * A row's result (sequence, query head, query) depends on that row's own inputs and on nothing else: the same bits for any
- * thread count, batch, chunking, cache layout and instruction set with FMA (docs/NUMERICS.md).
+ * A row's result (sequence, query head, query) depends on that row's own inputs and on nothing else: the same bits for
+ * any thread count, batch, chunking, cache layout and instruction set with FMA (docs/NUMERICS.md).
  *
  * How it is used:
  *   lw_problem p = lw_problem_default();   sizes, types, rules: no pointers
@@ -46,7 +46,7 @@ extern "C" {
 /* Version of the library at run time: major * 10000 + minor * 100 + patch. */
 LW_API int32_t lw_version(void);
 
-/* ---- Status ------------------------------------------------------------------------------------------------------------ */
+/* ---- Status ------------------------------------------------------------------------------------------------------ */
 
 enum {
   LW_OK = 0,
@@ -62,7 +62,7 @@ typedef struct lw_status {
   char message[252];
 } lw_status;
 
-/* ---- Types ------------------------------------------------------------------------------------------------------------- */
+/* ---- Types ------------------------------------------------------------------------------------------------------- */
 
 /* Storage types. Numbers are fixed; 16 and up are kept for quantised storage. */
 enum {
@@ -86,9 +86,9 @@ enum {
   LW_LAYOUT_PAGED = 2   /* axes [page, head, token in page, dim]: page_table; k and v only */
 };
 
-/* A strided tensor. Axes of q, k, v, out and state_acc: batch (dense) or page (paged), head, len or token, dim. Axes of lse,
- * state_max, state_sum: batch, head, len. Axes of mask and bias: batch, query head, query, key; stride 0 broadcasts.
- * A ragged tensor has no batch axis: stride[0] is not used. Strides of axes of size 1 are not used either. */
+/* A strided tensor. Axes of q, k, v, out and state_acc: batch (dense) or page (paged), head, len or token, dim. Axes of
+ * lse, state_max, state_sum: batch, head, len. Axes of mask and bias: batch, query head, query, key; stride 0
+ * broadcasts. A ragged tensor has no batch axis: stride[0] is not used. Strides of axes of size 1 are not used either. */
 typedef struct lw_const_tensor {
   const void* data;
   int32_t type; /* LW_TYPE_NONE (with data NULL): not given */
@@ -105,7 +105,7 @@ typedef struct lw_tensor {
   int64_t reserved[4];
 } lw_tensor;
 
-/* ---- Problem ----------------------------------------------------------------------------------------------------------- */
+/* ---- Problem ----------------------------------------------------------------------------------------------------- */
 
 /* Sizes, types and rules; no pointers. batch, q_len, kv_len, total_q and total_kv are capacities: a run may use less. */
 typedef struct lw_problem {
@@ -154,7 +154,7 @@ static inline lw_problem lw_problem_default(void) {
   return p;
 }
 
-/* ---- Inputs and outputs of a run --------------------------------------------------------------------------------------- */
+/* ---- Inputs and outputs of a run --------------------------------------------------------------------------------- */
 
 /* Bits of lw_inputs.overrides: rules given for this run alone (they often differ from layer to layer). */
 enum { LW_OVERRIDE_SCALE = 1, LW_OVERRIDE_SOFTCAP = 2, LW_OVERRIDE_WINDOW = 4, LW_OVERRIDE_Q_OFFSET = 8 };
@@ -229,7 +229,7 @@ static inline lw_outputs lw_outputs_default(void) {
   return out;
 }
 
-/* ---- Executor ---------------------------------------------------------------------------------------------------------- */
+/* ---- Executor ---------------------------------------------------------------------------------------------------- */
 
 enum {
   LW_EXECUTOR_OPENMP = 0,  /* OpenMP threads; the calling thread alone inside a caller's parallel region, in a forked child,
@@ -262,7 +262,7 @@ static inline lw_executor lw_executor_default(void) {
   return e;
 }
 
-/* ---- Plan and run ------------------------------------------------------------------------------------------------------ */
+/* ---- Plan and run ------------------------------------------------------------------------------------------------ */
 
 typedef struct lw_options {
   int64_t struct_size;
@@ -282,26 +282,27 @@ static inline lw_options lw_options_default(void) {
 
 typedef struct lw_plan lw_plan;
 
-/* Checks the problem and decides target, kernels, tiles and workspace. options may be NULL. On success *plan is to be freed with
- * lw_plan_free; on failure *plan is NULL. */
+/* Checks the problem and decides target, kernels, tiles and workspace. options may be NULL. On success *plan is to be
+ * freed with lw_plan_free; on failure *plan is NULL. */
 LW_API lw_status lw_plan_make(const lw_problem* problem, const lw_options* options, lw_plan** plan);
 LW_API void lw_plan_free(lw_plan* plan); /* NULL is fine */
 
 /* Bytes of workspace for a run on up to `threads` threads (values below 1 count as 1): exact, never smaller for more threads. */
 LW_API int64_t lw_plan_workspace_size(const lw_plan* plan, int32_t threads);
 
-/* Phases of a run, 1 or 2: what run_part's caller separates by a barrier. */
+/* Phases of a run for lw_run_part's callers, who separate them by a barrier. 2: tasks, then merges of what was cut over
+ * keys. (lw_run needs no barrier: the last piece to arrive merges.) */
 LW_API int32_t lw_plan_phases(const lw_plan* plan);
 
-/* Runs the plan. workspace: 64-byte aligned, at least lw_plan_workspace_size(plan, threads) bytes for the threads to be used (with
- * less, fewer threads are used; less than the size for one thread is an error); it needs no set-up and keeps nothing.
- * executor may be NULL: OpenMP with its default number of threads. Allocates nothing. */
+/* Runs the plan. workspace: 64-byte aligned, at least lw_plan_workspace_size(plan, threads) bytes for the threads to be
+ * used (with less, fewer threads are used; less than the size for one thread is an error); it needs no set-up and keeps
+ * nothing. executor may be NULL: OpenMP with its default number of threads. Allocates nothing. */
 LW_API lw_status lw_run(const lw_plan* plan, const lw_inputs* inputs, const lw_outputs* outputs, void* workspace,
                         int64_t workspace_size, const lw_executor* executor);
 
-/* Part `ith` of `nth` of a run's phase, for callers with a thread team of their own: each thread calls it with its own ith and
- * otherwise equal arguments, for phase 0 ... lw_plan_phases - 1, with the caller's barrier between phases. workspace as for
- * lw_run with nth threads. Any thread may do any part, in any order within a phase. */
+/* Part `ith` of `nth` of a run's phase, for callers with a thread team of their own: each thread calls it with its own
+ * ith and otherwise equal arguments, for phase 0 ... lw_plan_phases - 1, with the caller's barrier between phases.
+ * workspace as for lw_run with nth threads. Any thread may do any part, in any order within a phase. */
 LW_API lw_status lw_run_part(const lw_plan* plan, const lw_inputs* inputs, const lw_outputs* outputs, void* workspace,
                              int64_t workspace_size, int32_t phase, int32_t ith, int32_t nth);
 
@@ -329,11 +330,12 @@ typedef struct lw_explanation {
 /* Fills *explanation (struct_size set by the caller) for runs on `threads` threads. */
 LW_API lw_status lw_plan_explain(const lw_plan* plan, int32_t threads, lw_explanation* explanation);
 
-/* ---- Partial results and caches ------------------------------------------------------------------------------------------- */
+/* ---- Partial results and caches ---------------------------------------------------------------------------------- */
 
-/* Combines results over disjoint key ranges (shared prefixes, cascades, several devices): with m = max of the parts' lse and
- * w = exp(lse - m), out = sum(w * out) / sum(w), lse = m + log(sum(w)). Within the error bound of docs/NUMERICS.md, whatever the tree of
- * merges. A part with lse = -inf holds nothing, whatever its out; all such: out 0, lse -inf. A NaN lse makes the row NaN.
+/* Combines results over disjoint key ranges (shared prefixes, cascades, several devices): with m = max of the parts'
+ * lse and w = exp(lse - m), out = sum(w * out) / sum(w), lse = m + log(sum(w)). Within the error bound of
+ * docs/NUMERICS.md, whatever the tree of merges. A part with lse = -inf holds nothing, whatever its out; all such: out
+ * 0, lse -inf. A NaN lse makes the row NaN.
  *   problem      batch, q_heads, q_len, v_dim, q_layout and total_q say the shapes; f32
  *   outs, lses   `count` tensors each, 1 ... LW_MAX_PARTS; shapes as lw_outputs.out and lse (ragged: total_q rows)
  *   merged       out, and lse if wanted; may be one of the parts itself, element for element (in place)
@@ -350,7 +352,7 @@ LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs
 LW_API lw_status lw_append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
                            const lw_const_tensor* rows, int64_t tokens, const int32_t* slots);
 
-/* ---- Targets ----------------------------------------------------------------------------------------------------------- */
+/* ---- Targets ----------------------------------------------------------------------------------------------------- */
 
 /* Instruction-set builds of the kernels in this library, best first. index in 0 ... lw_target_count() - 1, else NULL / 0. */
 LW_API int32_t lw_target_count(void);

@@ -1,5 +1,6 @@
-// lanewise for C++17: a header-only wrapper over the C interface (lanewise.h, which documents every field, shape and error).
-// Works with -fno-exceptions and -fno-rtti. Nothing here allocates except Plan::make and attend, inside the library.
+// lanewise for C++17: a header-only wrapper over the C interface (lanewise.h, which documents every field, shape and
+// error). Works with -fno-exceptions and -fno-rtti. Nothing here allocates except Plan::make and attend, inside the
+// library.
 //
 //   lanewise::Problem problem;
 //   problem.q_heads = 32; problem.kv_heads = 8; problem.q_len = 512; problem.kv_len = 4096;
@@ -64,7 +65,8 @@ struct Executor : lw_executor {
     return executor;
   }
   // A thread pool of the caller's: see lw_executor.parallel_for.
-  static Executor callback(void* context, void (*parallel_for)(void*, int64_t, lw_share, void*), int32_t threads) noexcept {
+  static Executor callback(void* context, void (*parallel_for)(void*, int64_t, lw_share, void*),
+                           int32_t threads) noexcept {
     Executor executor;
     executor.kind = LW_EXECUTOR_CALLBACK;
     executor.threads = threads;
@@ -74,8 +76,8 @@ struct Executor : lw_executor {
   }
 };
 
-// A tensor given by pointer, storage type and strides in elements. Elem: float for LW_TYPE_F32, uint16_t for the 16-bit types
-// (then name the type), const for inputs.
+// A tensor given by pointer, storage type and strides in elements. Elem: float for LW_TYPE_F32, uint16_t for the 16-bit
+// types (then name the type), const for inputs.
 template <class Elem>
 struct TensorView {
   static constexpr bool kConst = std::is_const<Elem>::value;
@@ -135,8 +137,8 @@ class Plan {
              const lw_executor& executor = Executor()) const noexcept {
     return lw_run(plan_, &inputs, &outputs, workspace, workspace_size, &executor);
   }
-  Status run_part(const lw_inputs& inputs, const lw_outputs& outputs, void* workspace, int64_t workspace_size, int32_t phase,
-                  int32_t ith, int32_t nth) const noexcept {
+  Status run_part(const lw_inputs& inputs, const lw_outputs& outputs, void* workspace, int64_t workspace_size,
+                  int32_t phase, int32_t ith, int32_t nth) const noexcept {
     return lw_run_part(plan_, &inputs, &outputs, workspace, workspace_size, phase, ith, nth);
   }
   lw_explanation explain(int32_t threads) const noexcept {

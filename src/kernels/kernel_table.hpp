@@ -1,5 +1,5 @@
-// All that the rest of src/ sees of the kernels: plain structs and function pointers, one table a target. Kernels know tiles of one
-// (sequence, kv head); they know no problem, no batch and no threads, and never allocate.
+// All that the rest of src/ sees of the kernels: plain structs and function pointers, one table a target. Kernels know
+// tiles of one (sequence, kv head); they know no problem, no batch and no threads, and never allocate.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace lanewise {
 
-// Keys of one block and of one span, at absolute positions of the key axis: part of the numeric contract (docs/NUMERICS.md).
+// Keys of one block and of one span, at absolute positions of the key axis: part of the numeric contract
+// (docs/NUMERICS.md).
 inline constexpr int64_t kBlockKeys = 256;
 inline constexpr int64_t kSpanKeys = 16 * kBlockKeys;
 
@@ -58,13 +59,13 @@ struct ConstStateTensors {
   bool given() const { return max.data != nullptr; }
 };
 
-// A task on all visible keys makes results. A task on a range of them delivers the unnormalised state of each block, or of each span,
-// of its range instead, and merge_pieces makes results of all of a row's states in key order. Nothing but whole blocks or whole
-// spans is ever delivered, so where a sequence is cut does not change a bit.
+// A task on all visible keys makes results. A task on a range of them delivers the unnormalised state of each block, or
+// of each span, of its range instead, and merge_pieces makes results of all of a row's states in key order. Nothing but
+// whole blocks or whole spans is ever delivered, so where a sequence is cut does not change a bit.
 enum class Deliver { kResults, kBlocks, kSpans };
 
-// Rows row_begin ... row_end - 1 of one (sequence, kv head) against a range of its keys. Row r is query r / group_size of query head
-// r % group_size of the group: the heads of a group share each load of K and V.
+// Rows row_begin ... row_end - 1 of one (sequence, kv head) against a range of its keys. Row r is query r / group_size
+// of query head r % group_size of the group: the heads of a group share each load of K and V.
 struct Task {
   int64_t qk_dim = 0, v_dim = 0, group_size = 0;
   int64_t row_begin = 0, row_end = 0;
@@ -77,10 +78,12 @@ struct Task {
   ResultTensor out, lse;
   StateTensors state_out;
   const Rules* rules = nullptr;
-  // Key rows of this task: at least all that its rows may see (kResults), or cut from those at blocks or spans of the key axis.
+  // Key rows of this task: at least all that its rows may see (kResults), or cut from those at blocks or spans of the
+  // key axis.
   int64_t key_begin = 0, key_end = 0;
   Deliver deliver = Deliver::kResults;
-  float* states = nullptr;  // delivered states of the task's blocks or spans, one after another: piece_state_size floats each
+  float* states =
+      nullptr;  // delivered states of the task's blocks or spans, one after another: piece_state_size floats each
   // Copy blocks into scratch first: strides that the tiles cannot or should not read. Rows-in-lanes only.
   bool pack_k = false, pack_v = false;
   void* scratch = nullptr;  // 64-byte aligned, as large as the kernel's scratch_size says
@@ -128,8 +131,9 @@ struct KernelTable {
   size_t (*keys_scratch_size)(int64_t qk_dim, int64_t v_dim, int64_t rows) = nullptr;
   void (*rows_in_lanes)(const Task& task) = nullptr;
   void (*keys_in_lanes)(const Task& task) = nullptr;  // at most kMaxFewRows rows
-  // Results of the task's rows from `count` delivered states (task.states, task.deliver) over all their keys. first: number on the key
-  // axis of the block or span of the first state. Scratch: keys_scratch_size for all rows of the task.
+  // Results of the task's rows from `count` delivered states (task.states, task.deliver) over all their keys. first:
+  // number on the key axis of the block or span of the first state. Scratch: keys_scratch_size for all rows of the
+  // task.
   void (*merge_pieces)(const Task& task, int64_t first, int64_t count) = nullptr;
   void (*merge_partials)(const PartialRows& row) = nullptr;
 };

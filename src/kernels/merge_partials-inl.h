@@ -1,6 +1,7 @@
 // Partial results (out, lse) of one row over disjoint key ranges, combined: with m = max lse and w_i = exp(lse_i - m),
 //   out = sum(w_i * out_i) / sum(w_i), lse = m + log(sum(w_i))
-// in part order. Parts with lse = -inf weigh nothing and are not read. Error: one prob and one product more than each part's own.
+// in part order. Parts with lse = -inf weigh nothing and are not read. Error: one prob and one product more than each
+// part's own.
 
 #if defined(LANEWISE_MERGE_PARTIALS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_MERGE_PARTIALS_INL_H_
@@ -29,13 +30,11 @@ void MergePartials(const PartialRows& row) {
 
   float max = minus_infinity;
   for (int64_t i = 0; i < row.count; ++i) {
-    if (!(row.lse[i] <= max)) max = row.lse[i];  // NaN stays: nothing compares with it
+    if (max == max && !(row.lse[i] <= max)) max = row.lse[i];  // a NaN is taken, and stays
   }
   const bool empty = max == minus_infinity;
   // 2^((lse - m) log2 e), the same for a part whichever dims ask.
-  const auto weight = [&](int64_t i) HWY_ATTR {
-    return Prob(d, hn::Set(d, (row.lse[i] - max) * kLog2E), zero);
-  };
+  const auto weight = [&](int64_t i) HWY_ATTR { return Prob(d, hn::Set(d, (row.lse[i] - max) * kLog2E), zero); };
   V sum = zero;
   for (int64_t i = 0; i < row.count; ++i) {
     if (row.lse[i] != minus_infinity) sum = hn::Add(sum, weight(i));

@@ -1,8 +1,8 @@
 // prob(s, m) = 2^(s - m): the softmax numerator of a score, relative to its block's reference maximum.
 //
-// s  score in log2 units, any float with s <= m or NaN. m  reference maximum: an integer (as float), or +inf if s can be.
-// Result: relative error <= 1.9e-7 for s - m >= -125; exactly 0 below, so hidden (-3e38) and -inf scores weigh nothing;
-// NaN for s = NaN or +inf. The same bits on every target with FMA (docs/NUMERICS.md, "prob").
+// s  score in log2 units, any float with s <= m or NaN. m  reference maximum: an integer (as float), or +inf if s can
+// be. Result: relative error <= 1.9e-7 for s - m >= -125; exactly 0 below, so hidden (-3e38) and -inf scores weigh
+// nothing; NaN for s = NaN or +inf. The same bits on every target with FMA (docs/NUMERICS.md, "prob").
 //
 // Not here: the maximum itself (softmax_state-inl.h) and hiding (rules-inl.h).
 
@@ -21,17 +21,17 @@ namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// 2^f on [-1/2, 1/2], constant term exactly 1 so that prob(m, m) = 1. Weighted least-squares fit of the relative error on
-// Chebyshev nodes, then rounded to float: 1.1e-7 in exact arithmetic, 1.8e-7 as evaluated here.
-// Degree 4 would cost 3e-6; degree 6 gains nothing that float32 can hold.
+// 2^f on [-1/2, 1/2], constant term exactly 1 so that prob(m, m) = 1. Weighted least-squares fit of the relative error
+// on Chebyshev nodes, then rounded to float: 1.1e-7 in exact arithmetic, 1.8e-7 as evaluated here. Degree 4 would cost
+// 3e-6; degree 6 gains nothing that float32 can hold.
 inline constexpr float kExp2Poly[] = {0.0013264727f, 0.0096715130f, 0.055507336f, 0.24022242f, 0.69314700f, 1.0f};
 
 // Below 2^-125 a prob is 0: the last value whose product with poly >= 0.707 is still a normal number, so no result
 // depends on whether the CPU flushes denormals.
 inline constexpr float kMinExponent = -125.0f;
 
-// p * 2^n for integer n <= 127; exactly 0 below kMinExponent whatever p is; NaN for n = NaN. (The scale instruction makes +inf of
-// p = NaN and n = +inf: s <= m keeps that away from rows that are not NaN already.)
+// p * 2^n for integer n <= 127; exactly 0 below kMinExponent whatever p is; NaN where p is. (The scale instruction
+// makes +inf of p = NaN and n = +inf: s <= m keeps that away from rows that are not NaN already.)
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V MulByPow2OrZero(D d, V p, V n) {
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86

@@ -2,13 +2,13 @@
 //
 //   ScoreTile   s[j][r] = sum over c of q[c][r] * k[j][c],  j < kKeys,  c ascending: one FMA chain an element
 //   ValueTile   acc[x][r] = merge(acc[x][r], sum over j of p[j][r] * v[j][x]),  x < kDims,  j ascending
-// r runs over the tile's vectors of rows. q, s, p, acc are scratch, vector-aligned, [...][rows of the tile]; k and v are rows
-// of float32 with unit dim stride, read exactly (no element past a row or past the last key).
-// Strips: where causal or window bounds cross a tile, its vectors take part in different keys; each is left out where none of
-// its lanes sees a key.
+// r runs over the tile's vectors of rows. q, s, p, acc are scratch, vector-aligned, [...][rows of the tile]; k and v
+// are rows of float32 with unit dim stride, read exactly (no element past a row or past the last key). Strips: where
+// causal or window bounds cross a tile, its vectors take part in different keys; each is left out where none of its
+// lanes sees a key.
 //
-// Shapes: accumulators (vectors x keys) fill the register file less the vectors of one operand and a broadcast. Every loop over
-// a register tile is unrolled by pragma, or gcc keeps accumulators in memory (tools/check_spills.py looks).
+// Shapes: accumulators (vectors x keys) fill the register file less the vectors of one operand and a broadcast. Every
+// loop over a register tile is unrolled by pragma, or gcc keeps accumulators in memory (tools/check_spills.py looks).
 
 #if defined(LANEWISE_REGISTER_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_REGISTER_TILES_INL_H_
@@ -34,29 +34,62 @@ struct TileShape;
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 // 32 registers of 16 lanes. 3 x 8 for long rows, 2 x 12 where 3 vectors would be padding (docs/PERFORMANCE.md).
 inline constexpr size_t kMaxVectors = 3;
-template <> struct TileShape<3> { static constexpr size_t kKeys = 8; };
+template <>
+struct TileShape<3> {
+  static constexpr size_t kKeys = 8;
+};
 #if HWY_COMPILER_CLANG
-template <> struct TileShape<2> { static constexpr size_t kKeys = 8; };  // clang spills 2 x 12
+template <>
+struct TileShape<2> {
+  static constexpr size_t kKeys = 8;
+};  // clang spills 2 x 12
 #else
-template <> struct TileShape<2> { static constexpr size_t kKeys = 12; };
+template <>
+struct TileShape<2> {
+  static constexpr size_t kKeys = 12;
+};
 #endif
-template <> struct TileShape<1> { static constexpr size_t kKeys = 16; };
+template <>
+struct TileShape<1> {
+  static constexpr size_t kKeys = 16;
+};
 #elif HWY_ARCH_ARM_A64
 // 32 registers of 4 lanes.
 inline constexpr size_t kMaxVectors = 4;
-template <> struct TileShape<4> { static constexpr size_t kKeys = 6; };
-template <> struct TileShape<3> { static constexpr size_t kKeys = 8; };
-template <> struct TileShape<2> { static constexpr size_t kKeys = 12; };
-template <> struct TileShape<1> { static constexpr size_t kKeys = 16; };
+template <>
+struct TileShape<4> {
+  static constexpr size_t kKeys = 6;
+};
+template <>
+struct TileShape<3> {
+  static constexpr size_t kKeys = 8;
+};
+template <>
+struct TileShape<2> {
+  static constexpr size_t kKeys = 12;
+};
+template <>
+struct TileShape<1> {
+  static constexpr size_t kKeys = 16;
+};
 #else
 // 16 registers.
 inline constexpr size_t kMaxVectors = 3;
-template <> struct TileShape<3> { static constexpr size_t kKeys = 4; };
-template <> struct TileShape<2> { static constexpr size_t kKeys = 6; };
-template <> struct TileShape<1> { static constexpr size_t kKeys = 8; };
+template <>
+struct TileShape<3> {
+  static constexpr size_t kKeys = 4;
+};
+template <>
+struct TileShape<2> {
+  static constexpr size_t kKeys = 6;
+};
+template <>
+struct TileShape<1> {
+  static constexpr size_t kKeys = 8;
+};
 #endif
 
-// ---- Scores -------------------------------------------------------------------------------------------------------------------
+// ---- Scores ---------------------------------------------------------------------------------------------------------
 
 // kStrips of the tile's vectors: q, s and max begin at the first of them; kRows is the tile's row count.
 template <size_t kStrips, size_t kKeys, size_t kRows, bool kTakeMax, class V>
@@ -97,15 +130,16 @@ HWY_INLINE void ScoreTile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT
   }
 }
 
-// Scores of keys [begin, end). A function of its own, like the other loops over tiles: what its callers hold in registers must not
-// spill the tile.
+// Scores of keys [begin, end). A function of its own, like the other loops over tiles: what its callers hold in
+// registers must not spill the tile.
 template <size_t kStrips, size_t kRows, bool kTakeMax, class V>
-HWY_NOINLINE void ScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim, int64_t begin,
-                            int64_t end, float* HWY_RESTRICT s, V* HWY_RESTRICT max) {
+HWY_NOINLINE void ScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim,
+                            int64_t begin, int64_t end, float* HWY_RESTRICT s, V* HWY_RESTRICT max) {
   constexpr int64_t kKeys = TileShape<kStrips>::kKeys;
   int64_t j = begin;
   for (; j + kKeys <= end; j += kKeys) {
-    ScoreTile<kStrips, kKeys, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
+    ScoreTile<kStrips, kKeys, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows,
+                                               max);
   }
   for (; j + 4 <= end; j += 4) {
     ScoreTile<kStrips, 4, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
@@ -115,10 +149,12 @@ HWY_NOINLINE void ScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRI
   }
 }
 
-// Scores of keys [begin, end) of which lanes may see others: hidden scores are replaced, and max takes visible ones alone.
+// Scores of keys [begin, end) of which lanes may see others: hidden scores are replaced, and max takes visible ones
+// alone.
 template <size_t kStrips, size_t kRows, class V>
-HWY_NOINLINE void ScoreEdgeKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim,
-                                int64_t begin, int64_t end, const VisibleInterval<V>* visible, float* HWY_RESTRICT s, V* max) {
+HWY_NOINLINE void ScoreEdgeKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride,
+                                int64_t qk_dim, int64_t begin, int64_t end, const VisibleInterval<V>* visible,
+                                float* HWY_RESTRICT s, V* max) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   ScoreKeys<kStrips, kRows, false>(q, k, stride, qk_dim, begin, end, s, max);
@@ -126,7 +162,8 @@ HWY_NOINLINE void ScoreEdgeKeys(const float* HWY_RESTRICT q, const float* HWY_RE
     V strip_max = max[i];
     for (int64_t j = begin; j < end; ++j) {
       float* at = s + static_cast<size_t>(j) * kRows + i * N;
-      const V score = hn::IfThenElse(IsVisible(d, visible[i], static_cast<size_t>(j)), hn::Load(d, at), hn::Set(d, kHidden));
+      const V score =
+          hn::IfThenElse(IsVisible(d, visible[i], static_cast<size_t>(j)), hn::Load(d, at), hn::Set(d, kHidden));
       strip_max = hn::Max(strip_max, score);
       hn::Store(score, d, at);
     }
@@ -134,11 +171,13 @@ HWY_NOINLINE void ScoreEdgeKeys(const float* HWY_RESTRICT q, const float* HWY_RE
   }
 }
 
-// ---- Probs --------------------------------------------------------------------------------------------------------------------
+// ---- Probs ----------------------------------------------------------------------------------------------------------
 
-// Scores of keys [begin, end) become probs; max (of the scores) becomes the reference maximum; sum: of the probs, in key order.
+// Scores of keys [begin, end) become probs; max (of the scores) becomes the reference maximum; sum: of the probs, in
+// key order.
 template <size_t kStrips, size_t kRows, class V>
-HWY_NOINLINE void ProbKeys(float* HWY_RESTRICT s, int64_t begin, int64_t end, V* HWY_RESTRICT max, V* HWY_RESTRICT sum) {
+HWY_NOINLINE void ProbKeys(float* HWY_RESTRICT s, int64_t begin, int64_t end, V* HWY_RESTRICT max,
+                           V* HWY_RESTRICT sum) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   V reference_max[kStrips], row_sum[kStrips];
@@ -163,17 +202,19 @@ HWY_NOINLINE void ProbKeys(float* HWY_RESTRICT s, int64_t begin, int64_t end, V*
   }
 }
 
-// ---- Strips -------------------------------------------------------------------------------------------------------------------
+// ---- Strips ---------------------------------------------------------------------------------------------------------
 
 // Vector i of a tile takes part in keys [begin[i], end[i]) of a block; both never fall with i, and all vectors share
-// [begin[last], end[0]), which may be empty but not reversed. So a block is cut into keys of strips 0, 0-1, ..., all, ..., last.
+// [begin[last], end[0]), which may be empty but not reversed. So a block is cut into keys of strips 0, 0-1, ..., all,
+// ..., last.
 template <size_t kVectors>
 struct Strips {
   int64_t begin[kVectors];
   int64_t end[kVectors];
 };
 
-// Calls part(first strip, count of strips, key begin, key end) in key order; the two numbers of strips are compile-time constants.
+// Calls part(first strip, count of strips, key begin, key end) in key order; the two numbers of strips are compile-time
+// constants.
 template <size_t kVectors, size_t kAt = 1, class Part>
 HWY_INLINE void ForEachHeadPart(const Strips<kVectors>& strips, Part&& part) {
   if constexpr (kAt < kVectors) {
@@ -189,12 +230,12 @@ HWY_INLINE void ForEachTailPart(const Strips<kVectors>& strips, Part&& part) {
   }
 }
 
-// ---- Values -------------------------------------------------------------------------------------------------------------------
+// ---- Values ---------------------------------------------------------------------------------------------------------
 
 // acc[x][kFirst ...] += p * v over keys [begin, end), for kStrips of the vectors.
 template <size_t kFirst, size_t kStrips, size_t kVectors, size_t kDims, class V>
-HWY_INLINE void ValueKeys(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, int64_t begin, int64_t end,
-                          V (&acc)[kDims][kVectors]) {
+HWY_INLINE void ValueKeys(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, int64_t begin,
+                          int64_t end, V (&acc)[kDims][kVectors]) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   constexpr size_t kRows = kVectors * N;
@@ -226,8 +267,9 @@ struct ValuePart {
 };
 
 template <size_t kVectors, size_t kDims, bool kCut, class V>
-HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, const Strips<kVectors>& strips,
-                          const MergeFactors<V> (&factors)[kVectors], float* HWY_RESTRICT span_acc) {
+HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride,
+                          const Strips<kVectors>& strips, const MergeFactors<V> (&factors)[kVectors],
+                          float* HWY_RESTRICT span_acc) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   constexpr size_t kRows = kVectors * N;
@@ -268,8 +310,9 @@ HWY_NOINLINE void AddValues(const float* HWY_RESTRICT p, const float* HWY_RESTRI
 
 // The same where v may be NaN or infinite at hidden keys: each lane takes its visible keys alone. Same bits, slower.
 template <size_t kVectors, class V>
-HWY_NOINLINE void AddVisibleValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, size_t v_dim,
-                                   const Strips<kVectors>& strips, const VisibleInterval<V> (&visible)[kVectors],
+HWY_NOINLINE void AddVisibleValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride,
+                                   size_t v_dim, const Strips<kVectors>& strips,
+                                   const VisibleInterval<V> (&visible)[kVectors],
                                    const MergeFactors<V> (&factors)[kVectors], float* HWY_RESTRICT span_acc) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());

@@ -4,11 +4,13 @@
 //   scores   s[j][r] = sum over c of q'[c][r] * k[j][c]         register tile: vectors x keys
 //   probs    p[j][r] = 2^(s[j][r] - m[r]), row_sum[r] = sum over j
 //   values   acc[x][r] = sum over j of p[j][r] * v[j][x]        register tile: vectors x dims
-// then merges block into span, span into row. All scratch is [key or dim][rows of the tile]: max and sum need no horizontal step.
+// then merges block into span, span into row. All scratch is [key or dim][rows of the tile]: max and sum need no
+// horizontal step.
 //
-// Reads exactly the elements of its rows and of keys that some row of the tile may see. The tiles of a task (a panel) share
-// each block of K and V, which lets a block be copied once (pack) where strides would defeat the caches.
-// Not here: which tasks there are (schedule.cpp), tile shapes (tile_shapes-inl.h), addresses and pages (pack-inl.h).
+// Reads exactly the elements of its rows and of keys that some row of the task may see. The tiles of a task (a panel)
+// share each block of K and V, which lets a block be copied once (pack) where strides would defeat the caches.
+// Not here: which tasks there are (schedule.cpp), register tiles and their shapes (register_tiles-inl.h), addresses,
+// pages and states (rows_io-inl.h).
 
 #if defined(LANEWISE_ROWS_IN_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_ROWS_IN_LANES_INL_H_
@@ -32,19 +34,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // One row tile: its rows, its scratch, what its rows may see.
 struct RowTile {
-  int64_t row_begin, rows;      // rows of the task; lanes past `rows` repeat the last row
+  int64_t row_begin, rows;  // rows of the task; lanes past `rows` repeat the last row
   size_t vectors;
-  float* q;                     // [qk_dim][lanes of the tile], times factor
-  float* span_acc;              // [v_dim][lanes of the tile]
-  float* row_acc;               // the same; used from the second span on
-  float* span_max;              // [lanes of the tile], as the following
+  float* q;         // [qk_dim][lanes of the tile], times factor
+  float* span_acc;  // [v_dim][lanes of the tile]
+  float* row_acc;   // the same; used from the second span on
+  float* span_max;  // [lanes of the tile], as the following
   float* span_sum;
   float* row_max;
   float* row_sum;
-  int64_t* visible_begin;       // key rows [begin, end) that lane r may see
+  int64_t* visible_begin;  // key rows [begin, end) that lane r may see
   int64_t* visible_end;
-  int64_t any_begin, any_end;   // key rows that some lane may see
-  int64_t all_begin, all_end;   // key rows that all lanes see (empty if end <= begin)
+  int64_t any_begin, any_end;  // key rows that some lane may see
+  int64_t all_begin, all_end;  // key rows that all lanes see (empty if end <= begin)
 };
 
 // Scratch of a task, carved in this order. Also tells its size (base = nullptr).
@@ -60,8 +62,6 @@ struct KeyBlock {
   const float* data;
   int64_t stride;
 };
-
-HWY_INLINE int64_t ClampTo(int64_t x, int64_t low, int64_t high) { return HWY_MAX(low, HWY_MIN(high, x)); }
 
 // Rows of v in [begin, end) hold only finite values.
 static HWY_NOINLINE bool AllFinite(const KeyBlock& v, int64_t begin, int64_t end, size_t v_dim) {
@@ -110,8 +110,8 @@ struct EdgeScorePart {
   HWY_INLINE void operator()(int64_t begin, int64_t end) const {
     constexpr size_t N = hn::MaxLanes(hn::DFromV<V>());
     if (begin >= end) return;
-    ScoreEdgeKeys<kStrips, kVectors * N>(tile.q + kFirst * N, k.data, k.stride, task.qk_dim, begin, end, visible + kFirst,
-                                         scores + kFirst * N, max + kFirst);
+    ScoreEdgeKeys<kStrips, kVectors * N>(tile.q + kFirst * N, k.data, k.stride, task.qk_dim, begin, end,
+                                         visible + kFirst, scores + kFirst * N, max + kFirst);
   }
 };
 
@@ -182,7 +182,8 @@ HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_
     hn::Store(Merge(factors[i], hn::Load(d, tile.span_sum + i * N), sum[i]), d, tile.span_sum + i * N);
   }
 
-  // 3. Values. A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then take the masked path.
+  // 3. Values. A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then take the masked
+  // path.
   if (HWY_LIKELY(!edge)) {
     AddValues<kVectors, false>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc);
     return;
@@ -196,16 +197,20 @@ HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_
   }
 }
 
-using AttendBlockFunction = void (*)(const Task&, const RowTile&, float*, const KeyBlock&, const KeyBlock&, int64_t, int64_t,
-                                     int64_t);
+using AttendBlockFunction = void (*)(const Task&, const RowTile&, float*, const KeyBlock&, const KeyBlock&, int64_t,
+                                     int64_t, int64_t);
 
 HWY_INLINE AttendBlockFunction AttendBlockFor(size_t vectors) {
   static_assert(kMaxVectors <= 4, "one case for each number of vectors");
   switch (vectors) {
-    case 1: return &AttendBlock<1>;
-    case 2: return &AttendBlock<2>;
-    case 3: return &AttendBlock<3>;
-    default: return &AttendBlock<kMaxVectors>;
+    case 1:
+      return &AttendBlock<1>;
+    case 2:
+      return &AttendBlock<2>;
+    case 3:
+      return &AttendBlock<3>;
+    default:
+      return &AttendBlock<kMaxVectors>;
   }
 }
 
@@ -265,18 +270,6 @@ static void SetVisible(const Task& task, RowTile& tile) {
   tile.any_begin = HWY_MIN(tile.any_begin, tile.any_end);
 }
 
-HWY_INLINE float* Carve(char* base, size_t& size, int64_t floats) {
-  float* at = base == nullptr ? nullptr : reinterpret_cast<float*>(base + size);
-  size += (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64;
-  return at;
-}
-
-// A packed row is a whole number of vectors long and not a multiple of 4 KiB: tiles read 8 rows at once.
-HWY_INLINE int64_t PackedStride(int64_t dim) {
-  const int64_t stride = (dim + 15) / 16 * 16;
-  return stride % 1024 == 0 ? stride + 16 : stride;
-}
-
 // Tiles of a task of `rows` rows.
 HWY_INLINE int64_t TilesOf(int64_t rows) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
@@ -312,7 +305,8 @@ size_t RowsScratchSize(int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k
 }
 
 // Rows [begin, end) of K or V as a block whose first row is block_row, where they are or copied into `packed`.
-HWY_INLINE KeyBlock BlockOf(const KeyTensor& t, int64_t dim, bool pack, float* packed, int64_t block_row, int64_t begin, int64_t end) {
+HWY_INLINE KeyBlock BlockOf(const KeyTensor& t, int64_t dim, bool pack, float* packed, int64_t block_row, int64_t begin,
+                            int64_t end) {
   if (!pack) return {static_cast<const float*>(t.data) + block_row * t.len_stride, t.len_stride};
   const int64_t stride = PackedStride(dim);
   PackKeys(t, dim, begin, end, packed + (begin - block_row) * stride, stride);
@@ -327,8 +321,8 @@ void RowsInLanes(const Task& task) {
 
   // 1. Tiles: rows and what they may see.
   RowTile tile[kMaxPanelTiles];
-  const RowsScratch scratch =
-      CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles, task.pack_k, task.pack_v, tile);
+  const RowsScratch scratch = CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles,
+                                               task.pack_k, task.pack_v, tile);
   int64_t any_begin = task.key_end, any_end = task.key_begin;
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t first = tile_begin_vector(vectors, tiles, t);
@@ -349,10 +343,12 @@ void RowsInLanes(const Task& task) {
     any_end = task.key_end;
   }
 
-  // 2. Queries and empty states (or the earlier run's). The row state is only needed where more than one span meets: a single
+  // 2. Queries and empty states (or the earlier run's). The row state is only needed where more than one span meets: a
+  // single
   //    span's state is the row's.
-  const bool one_span = !task.state_in.given() && (any_begin >= any_end || (task.kv_start + any_begin) / kSpanKeys ==
-                                                                              (task.kv_start + any_end - 1) / kSpanKeys);
+  const bool one_span =
+      !task.state_in.given() &&
+      (any_begin >= any_end || (task.kv_start + any_begin) / kSpanKeys == (task.kv_start + any_end - 1) / kSpanKeys);
   const bool keeps_row_state = !one_span && !delivers;
   for (int64_t t = 0; t < tiles; ++t) {
     const RowTile& to = tile[t];
@@ -376,7 +372,8 @@ void RowsInLanes(const Task& task) {
       const int64_t begin = HWY_MAX(row, tile[t].any_begin);
       const int64_t end = HWY_MIN(block_end, tile[t].any_end);
       if (begin >= end) continue;
-      AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row, end - block_row);
+      AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row,
+                                      end - block_row);
     }
     row = block_end;
     if (row < any_end && (task.kv_start + row) % unit != 0) continue;

@@ -1,5 +1,5 @@
-// Edges of rows-in-lanes: caller's tensors <-> scratch. Queries in (transposed, times factor), blocks of K or V in (packed), states
-// in and out, results out. Any strides; unit dim strides take the vector path.
+// Edges of rows-in-lanes: caller's tensors <-> scratch. Queries in (transposed, times factor), blocks of K or V in
+// (packed), states in and out, results out. Any strides; unit dim strides take the vector path.
 
 #if defined(LANEWISE_ROWS_IO_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_ROWS_IO_INL_H_
@@ -22,15 +22,31 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr size_t kMaxLanes = kMaxVectors * hn::MaxLanes(hn::ScalableTag<float>());
 
+HWY_INLINE int64_t ClampTo(int64_t x, int64_t low, int64_t high) { return HWY_MAX(low, HWY_MIN(high, x)); }
+
+// The next part of scratch; base = nullptr only adds up the size.
+HWY_INLINE float* Carve(char* base, size_t& size, int64_t floats) {
+  float* at = base == nullptr ? nullptr : reinterpret_cast<float*>(base + size);
+  size += (static_cast<size_t>(floats) * sizeof(float) + 63) / 64 * 64;
+  return at;
+}
+
+// A packed row is a whole number of vectors long and not a multiple of 4 KiB: tiles read 8 rows at once.
+HWY_INLINE int64_t PackedStride(int64_t dim) {
+  const int64_t stride = (dim + 15) / 16 * 16;
+  return stride % 1024 == 0 ? stride + 16 : stride;
+}
+
 // Offset in elements of row `row` (query row / group_size of head row % group_size) in a query-side tensor.
 template <class Tensor>
 HWY_INLINE int64_t RowOffset(const Tensor& t, int64_t row, int64_t group_size) {
   return row % group_size * t.head_stride + row / group_size * t.len_stride;
 }
 
-// q[c][r] = factor * query element c of row row_begin + r; lanes past `rows` repeat the last row, so that padding never makes a
-// NaN, a denormal or an edge that the rows themselves do not have.
-static HWY_NOINLINE void LoadQueries(const Task& task, int64_t row_begin, int64_t rows, size_t vectors, float* HWY_RESTRICT q) {
+// q[c][r] = factor * query element c of row row_begin + r; lanes past `rows` repeat the last row, so that padding never
+// makes a NaN, a denormal or an edge that the rows themselves do not have.
+static HWY_NOINLINE void LoadQueries(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                     float* HWY_RESTRICT q) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const size_t N = hn::Lanes(d);
@@ -54,7 +70,8 @@ static HWY_NOINLINE void LoadQueries(const Task& task, int64_t row_begin, int64_
     }
   }
   for (; c < qk_dim; ++c) {
-    for (size_t r = 0; r < lanes; ++r) q[c * lanes + r] = row[r][static_cast<int64_t>(c) * task.q.dim_stride] * task.rules->factor;
+    for (size_t r = 0; r < lanes; ++r)
+      q[c * lanes + r] = row[r][static_cast<int64_t>(c) * task.q.dim_stride] * task.rules->factor;
   }
 }
 
@@ -67,8 +84,8 @@ HWY_INLINE const float* KeyRow(const KeyTensor& t, int64_t row) {
 }
 
 // packed[(row - begin) * stride + c] = element c of key row `row`, begin <= row < end.
-static HWY_NOINLINE void PackKeys(const KeyTensor& t, int64_t dim, int64_t begin, int64_t end, float* HWY_RESTRICT packed,
-                                  int64_t stride) {
+static HWY_NOINLINE void PackKeys(const KeyTensor& t, int64_t dim, int64_t begin, int64_t end,
+                                  float* HWY_RESTRICT packed, int64_t stride) {
   const hn::ScalableTag<float> d;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   if (t.dim_stride == 1) {
@@ -105,8 +122,8 @@ static HWY_INLINE void StartStates(const Task& task, size_t vectors, float* HWY_
 }
 
 // An earlier run's states.
-static HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, int64_t rows, size_t vectors, float* HWY_RESTRICT max,
-                                    float* HWY_RESTRICT sum, float* HWY_RESTRICT acc) {
+static HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                    float* HWY_RESTRICT max, float* HWY_RESTRICT sum, float* HWY_RESTRICT acc) {
   const size_t lanes = vectors * hn::Lanes(hn::ScalableTag<float>());
   const ConstStateTensors& in = task.state_in;
   for (size_t r = 0; r < lanes; ++r) {
@@ -118,17 +135,18 @@ static HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, int64_t
   }
 }
 
-// to[row][x] = from[x][row] for x < v_dim: each vector of rows is transposed on its way, or scattered where dims are strided.
-// Lanes past `rows` are dropped.
-static HWY_NOINLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size, size_t vectors,
-                                   size_t v_dim, const float* HWY_RESTRICT from) {
+// to[row][x] = from[x][row] for x < v_dim: each vector of rows is transposed on its way, or scattered where dims are
+// strided. Lanes past `rows` are dropped.
+static HWY_NOINLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size,
+                                   size_t vectors, size_t v_dim, const float* HWY_RESTRICT from) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const size_t N = hn::Lanes(d);
   const size_t lanes = vectors * N;
   float* row[kMaxLanes];
   for (size_t r = 0; r < lanes; ++r) {
-    row[r] = static_cast<float*>(to.data) + RowOffset(to, row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1), group_size);
+    row[r] = static_cast<float*>(to.data) +
+             RowOffset(to, row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1), group_size);
   }
   const size_t whole = static_cast<size_t>(rows) / N * N;  // rows in full vectors
   size_t x = 0;
@@ -154,8 +172,8 @@ static HWY_NOINLINE void StoreRows(const ResultTensor& to, int64_t row_begin, in
 
 // out, lse and state of one tile from its final state. `spare`: scratch of at least 256 rows of lanes.
 static HWY_NOINLINE void StoreResults(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
-                                      const float* HWY_RESTRICT max, const float* HWY_RESTRICT sum, float* HWY_RESTRICT acc,
-                                      float* HWY_RESTRICT spare) {
+                                      const float* HWY_RESTRICT max, const float* HWY_RESTRICT sum,
+                                      float* HWY_RESTRICT acc, float* HWY_RESTRICT spare) {
   const hn::ScalableTag<float> d;
   const size_t N = hn::Lanes(d);
   const size_t lanes = vectors * N;

@@ -1,6 +1,7 @@
 // Score rules and visibility, elementwise: one form for every kernel (docs/NUMERICS.md, "rules").
 //
-// Hiding is decided by conditions on positions, never by the score: a hidden score becomes kHidden whatever it was, NaN too.
+// Hiding is decided by conditions on positions, never by the score: a hidden score becomes kHidden whatever it was, NaN
+// too.
 
 #if defined(LANEWISE_RULES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_RULES_INL_H_
@@ -16,7 +17,8 @@ namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Finite (an infinity would make NaN of score - round(score)) and so far below kNoMax that its prob is 0 against any maximum.
+// Finite (an infinity would make NaN of score - round(score)) and so far below kNoMax that its prob is 0 against any
+// maximum.
 inline constexpr float kHidden = -3e38f;
 
 // Keys begin <= key < end are visible. Key indices within a block, as floats: exact.

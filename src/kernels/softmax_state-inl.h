@@ -1,4 +1,5 @@
-// The online-softmax state and its merge (docs/NUMERICS.md, "merge"): reference maximum M (an integer, as float), row_sum, acc.
+// The online-softmax state and its merge (docs/NUMERICS.md, "merge"): reference maximum M (an integer, as float),
+// row_sum, acc.
 //
 //   empty state    M = -1e38, row_sum = 0, acc = 0
 //   merge(a, b)    M' = max(M_a, M_b); x = fma(x_a, 2^(M_a - M'), x_b * 2^(M_b - M')) for row_sum and each acc
@@ -22,8 +23,8 @@ namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The reference maximum of a block without visible keys: finite, so that no difference of maxima is NaN, and far above a
-// hidden score, so that hidden keys of an empty block sum to 0.
+// The reference maximum of a block without visible keys: finite, so that no difference of maxima is NaN, and far above
+// a hidden score, so that hidden keys of an empty block sum to 0.
 inline constexpr float kNoMax = -1e38f;
 
 // Result types store one NaN: positive and quiet.
@@ -52,12 +53,14 @@ HWY_INLINE V Merge(const MergeFactors<V>& factors, V x_a, V x_b) {
   return hn::MulAdd(x_a, factors.a, hn::Mul(x_b, factors.b));
 }
 
-// log2(1 + f) / f on [sqrt(1/2) - 1, sqrt(2) - 1], least squares on Chebyshev nodes: log2 is within 5e-8 absolute as evaluated.
-inline constexpr float kLog2Poly[] = {-0.11020159721374512f, 0.18631209433078766f, -0.19102497398853302f, 0.2045752853155136f,
-                                      -0.23961904644966125f, 0.2885688841342926f,  -0.3606966435909271f,  0.4808982014656067f,
-                                      -0.7213473320007324f,  1.4426950216293335f};
+// log2(1 + f) / f on [sqrt(1/2) - 1, sqrt(2) - 1], least squares on Chebyshev nodes: log2 is within 5e-8 absolute as
+// evaluated.
+inline constexpr float kLog2Poly[] = {
+    -0.11020159721374512f, 0.18631209433078766f, -0.19102497398853302f, 0.2045752853155136f,  -0.23961904644966125f,
+    0.2885688841342926f,   -0.3606966435909271f, 0.4808982014656067f,   -0.7213473320007324f, 1.4426950216293335f};
 
-// (M + log2(row_sum)) * ln 2. row_sum normal and positive, or NaN. The exponent of row_sum joins M first: both are integers.
+// (M + log2(row_sum)) * ln 2. row_sum normal and positive, or NaN. The exponent of row_sum joins M first: both are
+// integers.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V LogSumExp(D d, V max, V row_sum) {
   const hn::RebindToSigned<D> di;

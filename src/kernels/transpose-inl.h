@@ -71,14 +71,15 @@ HWY_INLINE void StoreTransposed(D d, V (&in)[4], float* const* row, size_t c) {
 // Dims that LoadTransposedWide takes at once.
 inline constexpr size_t kWideDims = HWY_MIN(size_t{8}, hn::MaxLanes(hn::ScalableTag<float>()));
 
-// lane r of out[u] = row[r][c + u] for u < kWideDims and as many rows as a vector has lanes: fewer loads and shuffles an element than
-// LoadTransposed.
+// lane r of out[u] = row[r][c + u] for u < kWideDims and as many rows as a vector has lanes: fewer loads and shuffles
+// an element than LoadTransposed.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void LoadTransposedWide(D d, const float* const* row, size_t c, V (&out)[kWideDims]) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     LoadTransposed(d, row, c, out);
   } else {
-    // x: rows of the lower half of the result, y: of the upper half; 4 x 4 blocks of each are transposed, then blocks of both meet.
+    // x: rows of the lower half of the result, y: of the upper half; 4 x 4 blocks of each are transposed, then blocks
+    // of both meet.
     V x[4], y[4];
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
     const hn::Half<D> half;

@@ -1,0 +1,183 @@
+// States and scratch of a few rows, [row][dim]: the row-major counterpart of rows_io-inl.h. Merging, delivering and
+// finishing are the same operations on the same values: same bits.
+
+#if defined(LANEWISE_FEW_STATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LANEWISE_FEW_STATES_INL_H_
+#undef LANEWISE_FEW_STATES_INL_H_
+#else
+#define LANEWISE_FEW_STATES_INL_H_
+#endif
+
+#include <cstring>
+
+#include <hwy/highway.h>
+
+#include "src/kernels/kernel_table.hpp"
+#include "src/kernels/rows_io-inl.h"
+#include "src/kernels/softmax_state-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lanewise {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Scratch of a task of `rows` rows.
+struct FewScratch {
+  float* q;          // [rows][qk_dim], times factor
+  float* probs;      // [rows][256]
+  float* block_acc;  // [rows][v_dim]
+  float* span_acc;
+  float* row_acc;
+  float* block_sum;  // [rows], as the following
+  float* block_max;
+  float* span_sum;
+  float* span_max;
+  float* row_sum;
+  float* row_max;
+  const float** addresses;  // of rows in reading order: keys, values, the next block's keys, kAddressSlack more
+  float* packed_k;
+  float* packed_v;
+  size_t size;
+};
+
+// Addresses past a block's that prefetch and whole vectors may look at.
+inline constexpr int64_t kAddressSlack = kBlockKeys + 128;
+
+static FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t rows) {
+  FewScratch s = {};
+  s.q = Carve(base, s.size, rows * qk_dim);
+  s.probs = Carve(base, s.size, rows * kBlockKeys);
+  s.block_acc = Carve(base, s.size, rows * v_dim);
+  s.span_acc = Carve(base, s.size, rows * v_dim);
+  s.row_acc = Carve(base, s.size, rows * v_dim);
+  for (float** at : {&s.block_sum, &s.block_max, &s.span_sum, &s.span_max, &s.row_sum, &s.row_max})
+    *at = Carve(base, s.size, rows);
+  s.addresses = reinterpret_cast<const float**>(Carve(base, s.size, 2 * (3 * kBlockKeys + kAddressSlack)));
+  // Only strided dims are packed, but which strides come is known only when the plan runs.
+  s.packed_k = Carve(base, s.size, kBlockKeys * PackedStride(qk_dim));
+  s.packed_v = Carve(base, s.size, kBlockKeys * PackedStride(v_dim));
+  return s;
+}
+
+size_t KeysScratchSize(int64_t qk_dim, int64_t v_dim, int64_t rows) {
+  return CarveFewScratch(nullptr, qk_dim, v_dim, rows).size;
+}
+
+// merge(a, b) of the states of `rows` rows: max, sum [rows], acc [rows][v_dim]. a takes the result.
+static HWY_NOINLINE void MergeStates(size_t rows, size_t v_dim, float* HWY_RESTRICT max_a, float* HWY_RESTRICT sum_a,
+                                     float* HWY_RESTRICT acc_a, const float* HWY_RESTRICT max_b,
+                                     const float* HWY_RESTRICT sum_b, const float* HWY_RESTRICT acc_b) {
+  const hn::ScalableTag<float> d;
+  const size_t N = hn::Lanes(d);
+  for (size_t r = 0; r < rows; ++r) {
+    const auto factors = FactorsOf(d, hn::Set(d, max_a[r]), hn::Set(d, max_b[r]));
+    max_a[r] = hn::GetLane(factors.max);
+    sum_a[r] = hn::GetLane(Merge(factors, hn::Set(d, sum_a[r]), hn::Set(d, sum_b[r])));
+    float* a = acc_a + r * v_dim;
+    const float* b = acc_b + r * v_dim;
+    size_t x = 0;
+    for (; x + N <= v_dim; x += N) hn::StoreU(Merge(factors, hn::LoadU(d, a + x), hn::LoadU(d, b + x)), d, a + x);
+    for (; x < v_dim; ++x) a[x] = hn::GetLane(Merge(factors, hn::Set(d, a[x]), hn::Set(d, b[x])));
+  }
+}
+
+static void EmptyStates(size_t rows, size_t v_dim, float* max, float* sum, float* acc) {
+  for (size_t r = 0; r < rows; ++r) {
+    max[r] = kNoMax;
+    sum[r] = 0.0f;
+  }
+  for (size_t i = 0; i < rows * v_dim; ++i) acc[i] = 0.0f;
+}
+
+// Row states: empty, or an earlier run's.
+static void StartRowStates(const Task& task, FewScratch& s) {
+  const int64_t rows = task.row_end - task.row_begin;
+  EmptyStates(static_cast<size_t>(rows), static_cast<size_t>(task.v_dim), s.row_max, s.row_sum, s.row_acc);
+  if (!task.state_in.given()) return;
+  const ConstStateTensors& in = task.state_in;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t row = task.row_begin + r;
+    s.row_max[r] = static_cast<const float*>(in.max.data)[RowOffset(in.max, row, task.group_size)];
+    s.row_sum[r] = static_cast<const float*>(in.sum.data)[RowOffset(in.sum, row, task.group_size)];
+    const float* from = static_cast<const float*>(in.acc.data) + RowOffset(in.acc, row, task.group_size);
+    for (int64_t x = 0; x < task.v_dim; ++x) s.row_acc[r * task.v_dim + x] = from[x * in.acc.dim_stride];
+  }
+}
+
+template <class Op>
+HWY_INLINE void StoreRow(const ResultTensor& to, int64_t row, int64_t group_size, int64_t v_dim,
+                         const float* HWY_RESTRICT from, const Op& op) {
+  const hn::ScalableTag<float> d;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  float* out = static_cast<float*>(to.data) + RowOffset(to, row, group_size);
+  int64_t x = 0;
+  if (to.dim_stride == 1) {
+    for (; x + N <= v_dim; x += N) hn::StoreU(op(hn::LoadU(d, from + x)), d, out + x);
+  }
+  for (; x < v_dim; ++x) out[x * to.dim_stride] = hn::GetLane(op(hn::Set(d, from[x])));
+}
+
+// out, lse and state of the task's rows from their final states: the forms of rows_io-inl.h's StoreResults.
+static HWY_NOINLINE void StoreFewResults(const Task& task, const FewScratch& s) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const V zero = hn::Zero(d);
+  for (int64_t r = 0; r < task.row_end - task.row_begin; ++r) {
+    const int64_t row = task.row_begin + r;
+    const V sum = hn::Set(d, s.row_sum[r]);
+    const V max = hn::Set(d, s.row_max[r]);
+    const float* acc = s.row_acc + r * task.v_dim;
+    const auto canonical = [&](V v) HWY_ATTR { return CanonicalNaN(d, hn::Add(v, zero)); };
+    if (task.state_out.given()) {
+      const V state_max = hn::IfThenElse(hn::IsNaN(sum), sum, max);
+      float value = hn::GetLane(CanonicalNaN(d, state_max));
+      static_cast<float*>(task.state_out.max.data)[RowOffset(task.state_out.max, row, task.group_size)] = value;
+      value = hn::GetLane(canonical(sum));
+      static_cast<float*>(task.state_out.sum.data)[RowOffset(task.state_out.sum, row, task.group_size)] = value;
+      StoreRow(task.state_out.acc, row, task.group_size, task.v_dim, acc, canonical);
+    }
+    const bool empty = s.row_sum[r] == 0.0f;
+    if (task.lse.data != nullptr) {
+      const V lse = empty ? hn::Neg(hn::Inf(d)) : CanonicalNaN(d, LogSumExp(d, max, sum));
+      static_cast<float*>(task.lse.data)[RowOffset(task.lse, row, task.group_size)] = hn::GetLane(lse);
+    }
+    if (task.out.data != nullptr) {
+      const auto normalise = [&](V v)
+                                 HWY_ATTR { return empty ? zero : CanonicalNaN(d, hn::Add(hn::Div(v, sum), zero)); };
+      StoreRow(task.out, row, task.group_size, task.v_dim, acc, normalise);
+    }
+  }
+}
+
+HWY_INLINE void DeliverStates(size_t rows, size_t v_dim, const float* max, const float* sum, const float* acc,
+                              float* state) {
+  std::memcpy(state, max, rows * sizeof(float));
+  std::memcpy(state + rows, sum, rows * sizeof(float));
+  std::memcpy(state + 2 * rows, acc, rows * v_dim * sizeof(float));
+}
+
+void MergePieces(const Task& task, int64_t first, int64_t count) {
+  const int64_t rows = task.row_end - task.row_begin;
+  const size_t few = static_cast<size_t>(rows), v_dim = static_cast<size_t>(task.v_dim);
+  FewScratch s = CarveFewScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, rows);
+  StartRowStates(task, s);
+  EmptyStates(few, v_dim, s.span_max, s.span_sum, s.span_acc);
+  constexpr int64_t kBlocksOfSpan = kSpanKeys / kBlockKeys;
+  for (int64_t i = 0; i < count; ++i) {
+    const float* state = task.states + i * piece_state_size(rows, task.v_dim);
+    const bool blocks = task.deliver == Deliver::kBlocks;
+    MergeStates(few, v_dim, blocks ? s.span_max : s.row_max, blocks ? s.span_sum : s.row_sum,
+                blocks ? s.span_acc : s.row_acc, state, state + few, state + 2 * few);
+    if (blocks && (i + 1 == count || (first + i + 1) % kBlocksOfSpan == 0)) {
+      MergeStates(few, v_dim, s.row_max, s.row_sum, s.row_acc, s.span_max, s.span_sum, s.span_acc);
+      EmptyStates(few, v_dim, s.span_max, s.span_sum, s.span_acc);
+    }
+  }
+  StoreFewResults(task, s);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lanewise
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

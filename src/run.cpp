@@ -1,0 +1,303 @@
+#include "run.hpp"
+
+#include <algorithm>
+
+#include "check.hpp"
+#include "problem.hpp"
+#include "tensors.hpp"
+
+namespace lanewise {
+namespace {
+
+struct NamedRange {
+  const char* name;
+  Range range;
+};
+
+lw_status check_tensors(const Run& run) {
+  const lw_problem& p = run.problem;
+  const lw_inputs& in = run.inputs;
+  const lw_outputs& out = run.outputs;
+  // A ragged tensor has one axis of tokens for all sequences, a paged one has pages for sequences.
+  const bool ragged_q = p.q_layout == LW_LAYOUT_RAGGED;
+  const bool ragged_kv = p.kv_layout == LW_LAYOUT_RAGGED;
+  const bool paged = p.kv_layout == LW_LAYOUT_PAGED;
+  const int64_t q_outer = ragged_q ? std::min<int64_t>(p.batch, 1) : p.batch;
+  const int64_t q_rows = !ragged_q ? p.q_len : p.batch > 0 ? in.cu_seqlens_q[p.batch] : 0;
+  const int64_t kv_outer = paged ? p.page_count : ragged_kv ? std::min<int64_t>(p.batch, 1) : p.batch;
+  const int64_t kv_rows = paged ? p.page_size : !ragged_kv ? p.kv_len : p.batch > 0 ? in.cu_seqlens_kv[p.batch] : 0;
+  const Axes q_axes = {{q_outer, p.q_heads, q_rows, p.qk_dim}};
+  const Axes k_axes = {{kv_outer, p.kv_heads, kv_rows, p.qk_dim}};
+  const Axes v_axes = {{kv_outer, p.kv_heads, kv_rows, p.v_dim}};
+  const Axes out_axes = {{q_outer, p.q_heads, q_rows, p.v_dim}};
+  const Axes row_axes = {{q_outer, p.q_heads, q_rows, 1}};
+
+  const bool state_in = in.state_max.data != nullptr || in.state_sum.data != nullptr || in.state_acc.data != nullptr;
+  const bool state_out =
+      out.state_max.data != nullptr || out.state_sum.data != nullptr || out.state_acc.data != nullptr;
+  if (!state_out && out.out.data == nullptr && !is_empty(out_axes)) {
+    return failure(LW_INVALID_ARGUMENT, "out.data is a null pointer, and no state is asked for either");
+  }
+  const struct {
+    const char* name;
+    const lw_const_tensor& tensor;
+    int32_t type;
+    const Axes& axes;
+    bool given;
+  } inputs[] = {{"q", in.q, p.q_type, q_axes, true},
+                {"k", in.k, p.k_type, k_axes, true},
+                {"v", in.v, p.v_type, v_axes, true},
+                {"state_max (input)", in.state_max, LW_TYPE_F32, row_axes, state_in},
+                {"state_sum (input)", in.state_sum, LW_TYPE_F32, row_axes, state_in},
+                {"state_acc (input)", in.state_acc, LW_TYPE_F32, out_axes, state_in}};
+  const struct {
+    const char* name;
+    const lw_tensor& tensor;
+    int32_t type;
+    const Axes& axes;
+    bool given;
+  } outputs[] = {{"out", out.out, p.out_type, out_axes, out.out.data != nullptr},
+                 {"lse", out.lse, LW_TYPE_F32, row_axes, out.lse.data != nullptr},
+                 {"state_max", out.state_max, LW_TYPE_F32, row_axes, state_out},
+                 {"state_sum", out.state_sum, LW_TYPE_F32, row_axes, state_out},
+                 {"state_acc", out.state_acc, LW_TYPE_F32, out_axes, state_out}};
+  NamedRange input_range[6], output_range[5];
+  for (int i = 0; i < 6; ++i) {
+    input_range[i] = {inputs[i].name, Range{nullptr, nullptr, false}};
+    if (!inputs[i].given) continue;
+    const auto& t = inputs[i];
+    if (!all_zero(t.tensor.reserved)) return unknown_field(t.name);
+    if (const lw_status s =
+            check_tensor(t.name, t.tensor.data, t.tensor.type, t.type, t.tensor.stride, t.axes, input_range[i].range);
+        s.code != LW_OK) {
+      return s;
+    }
+  }
+  for (int i = 0; i < 5; ++i) {
+    output_range[i] = {outputs[i].name, Range{nullptr, nullptr, false}};
+    if (!outputs[i].given) continue;
+    const auto& t = outputs[i];
+    if (!all_zero(t.tensor.reserved)) return unknown_field(t.name);
+    if (const lw_status s =
+            check_tensor(t.name, t.tensor.data, t.tensor.type, t.type, t.tensor.stride, t.axes, output_range[i].range);
+        s.code != LW_OK) {
+      return s;
+    }
+    if (const lw_status s = check_output_strides(t.name, t.tensor.stride, t.axes); s.code != LW_OK) return s;
+    for (const NamedRange& other : input_range) {
+      if (overlaps(output_range[i].range, other.range)) {
+        return failure(LW_INVALID_ARGUMENT, "%s overlaps %s; outputs must overlap nothing", t.name, other.name);
+      }
+    }
+    for (int j = 0; j < i; ++j) {
+      if (overlaps(output_range[i].range, output_range[j].range)) {
+        return failure(LW_INVALID_ARGUMENT, "%s overlaps %s; outputs must overlap nothing", t.name,
+                       output_range[j].name);
+      }
+    }
+  }
+  return ok();
+}
+
+lw_status check_array(const char* name, const int32_t* values, int64_t n, int64_t low, int64_t high) {
+  if (values == nullptr) return ok();
+  for (int64_t i = 0; i < n; ++i) {
+    if (values[i] < low || values[i] > high) {
+      return failure(LW_INVALID_ARGUMENT, "%s[%lld] is %d; allowed is %lld ... %lld", name, static_cast<long long>(i),
+                     values[i], static_cast<long long>(low), static_cast<long long>(high));
+    }
+  }
+  return ok();
+}
+
+lw_status run_size(const char* name, int64_t given, int64_t capacity, int64_t& resolved) {
+  if (given < -1 || given > capacity) {
+    return failure(LW_INVALID_ARGUMENT, "%s is %lld; allowed is 0 ... %lld (the plan's capacity), or -1 for all of it",
+                   name, static_cast<long long>(given), static_cast<long long>(capacity));
+  }
+  resolved = given == -1 ? capacity : given;
+  return ok();
+}
+
+// Prefix offsets of a ragged tensor: from 0, never falling, no sequence above `longest`, all of them within `total`.
+lw_status check_offsets(const char* name, const int32_t* offsets, int64_t n, int64_t longest, int64_t total) {
+  if (offsets[0] != 0) return failure(LW_INVALID_ARGUMENT, "%s[0] is %d; allowed is 0", name, offsets[0]);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t length = int64_t{offsets[i + 1]} - offsets[i];
+    if (length < 0 || length > longest) {
+      return failure(LW_INVALID_ARGUMENT, "%s[%lld] is %d after %d; a sequence has 0 ... %lld rows", name,
+                     static_cast<long long>(i + 1), offsets[i + 1], offsets[i], static_cast<long long>(longest));
+    }
+  }
+  if (offsets[n] > total) {
+    return failure(LW_INVALID_ARGUMENT, "%s[%lld] is %d; the plan's capacity is %lld rows", name,
+                   static_cast<long long>(n), offsets[n], static_cast<long long>(total));
+  }
+  return ok();
+}
+
+// Every page that holds a key which some row of its sequence may see must exist.
+lw_status check_pages(const Run& run) {
+  const lw_problem& p = run.problem;
+  const lw_inputs& in = run.inputs;
+  for (int64_t b = 0; b < p.batch; ++b) {
+    int64_t begin = 0, end = 0;
+    run.visible(b, begin, end);
+    for (int64_t page = begin / p.page_size; begin < end && page <= (end - 1) / p.page_size; ++page) {
+      const int32_t id = in.page_table[b * in.page_table_stride[0] + page * in.page_table_stride[1]];
+      if (id < 0 || id >= p.page_count) {
+        return failure(
+            LW_INVALID_ARGUMENT, "page_table[%lld][%lld] is %d and holds visible keys; allowed is 0 ... %lld",
+            static_cast<long long>(b), static_cast<long long>(page), id, static_cast<long long>(p.page_count - 1));
+      }
+    }
+  }
+  return ok();
+}
+
+lw_status check_arrays(const Run& run) {
+  const lw_problem& p = run.problem;
+  const lw_inputs& in = run.inputs;
+  const int64_t n = p.batch;
+  if (in.cu_seqlens_q != nullptr) {
+    if (const lw_status s = check_offsets("cu_seqlens_q", in.cu_seqlens_q, n, p.q_len, p.total_q); s.code != LW_OK)
+      return s;
+  }
+  if (in.cu_seqlens_kv != nullptr) {
+    if (const lw_status s = check_offsets("cu_seqlens_kv", in.cu_seqlens_kv, n, p.kv_len, p.total_kv); s.code != LW_OK)
+      return s;
+    // A sequence may use less than its room.
+    for (int64_t b = 0; in.kv_lengths != nullptr && b < n; ++b) {
+      const int64_t room = int64_t{in.cu_seqlens_kv[b + 1]} - in.cu_seqlens_kv[b];
+      if (in.kv_lengths[b] < 0 || in.kv_lengths[b] > room) {
+        return failure(LW_INVALID_ARGUMENT, "kv_lengths[%lld] is %d; its sequence has room for 0 ... %lld keys",
+                       static_cast<long long>(b), in.kv_lengths[b], static_cast<long long>(room));
+      }
+    }
+  }
+  if (const lw_status s = check_array("q_lengths", in.q_lengths, n, 0, p.q_len); s.code != LW_OK) return s;
+  if (const lw_status s = check_array("kv_lengths", in.kv_lengths, n, 0, p.kv_len); s.code != LW_OK) return s;
+  if (const lw_status s = check_array("kv_starts", in.kv_starts, n, 0, kMaxLength); s.code != LW_OK) return s;
+  if (in.state_max.data != nullptr) {
+    for (int64_t b = 0; b < n; ++b) {
+      if (run.kv_start(b) % 4096 != 0) {
+        return failure(LW_INVALID_ARGUMENT,
+                       "kv_starts[%lld] is %lld; a run that continues from a state starts at a multiple of 4096",
+                       static_cast<long long>(b), static_cast<long long>(run.kv_start(b)));
+      }
+    }
+  }
+  if (in.page_table != nullptr) return check_pages(run);
+  return ok();
+}
+
+}  // namespace
+
+void Run::visible(int64_t b, int64_t& begin, int64_t& end) const {
+  begin = end = 0;
+  if (q_len(b) == 0) return;
+  const int64_t first = q_offset(b) - kv_start(b);  // key row of the first query's own position
+  const int64_t last = first + q_len(b) - 1;
+  end = kv_len(b);
+  if (problem.causal) end = std::clamp<int64_t>(last + 1, 0, end);
+  if (problem.window_right >= 0) end = std::clamp<int64_t>(last + problem.window_right + 1, 0, end);
+  if (problem.window_left >= 0) begin = std::clamp<int64_t>(first - problem.window_left, 0, end);
+}
+
+lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs, Run& run) {
+  if (const lw_status s = copy_struct("inputs", inputs, static_cast<int64_t>(sizeof(lw_inputs)), run.inputs);
+      s.code != LW_OK)
+    return s;
+  if (const lw_status s = copy_struct("outputs", outputs, static_cast<int64_t>(sizeof(lw_outputs)), run.outputs);
+      s.code != LW_OK)
+    return s;
+  run.problem = planned;
+  lw_problem& p = run.problem;
+  const lw_inputs& in = run.inputs;
+  if (const lw_status s = run_size("batch", in.batch, planned.batch, p.batch); s.code != LW_OK) return s;
+  if (const lw_status s = run_size("q_len", in.q_len, planned.q_len, p.q_len); s.code != LW_OK) return s;
+  if (const lw_status s = run_size("kv_len", in.kv_len, planned.kv_len, p.kv_len); s.code != LW_OK) return s;
+  if (in.overrides & ~(LW_OVERRIDE_SCALE | LW_OVERRIDE_SOFTCAP | LW_OVERRIDE_WINDOW | LW_OVERRIDE_Q_OFFSET)) {
+    return failure(LW_INVALID_ARGUMENT, "overrides is %d; allowed is a sum of LW_OVERRIDE_* bits (0 ... 15)",
+                   in.overrides);
+  }
+  if (in.checks != LW_CHECKS_FULL && in.checks != LW_CHECKS_TRUSTED) return invalid_size("checks", in.checks, 0, 1);
+  if (!all_zero(in.reserved)) return unknown_field("inputs");
+  if (!all_zero(run.outputs.reserved)) return unknown_field("outputs");
+  if (in.overrides & LW_OVERRIDE_SCALE) p.scale = in.scale;
+  if (in.overrides & LW_OVERRIDE_SOFTCAP) p.softcap = in.softcap;
+  if (in.overrides & LW_OVERRIDE_WINDOW) {
+    p.window_left = in.window_left;
+    p.window_right = in.window_right;
+  }
+  if (in.overrides & LW_OVERRIDE_Q_OFFSET) {
+    p.q_offset = in.q_offset;
+    p.has_q_offset = 1;
+  }
+  if (in.overrides != 0) {
+    if (const lw_status s = check_rules(p); s.code != LW_OK) return s;
+  }
+  // Arrays that the problem announces must be there, and only those.
+  const struct {
+    const char* name;
+    const void* pointer;
+    bool planned;
+    bool required;
+    const char* field;
+  } arrays[] = {{"cu_seqlens_q", in.cu_seqlens_q, p.q_layout == LW_LAYOUT_RAGGED, true, "q_layout ragged"},
+                {"cu_seqlens_kv", in.cu_seqlens_kv, p.kv_layout == LW_LAYOUT_RAGGED, true, "kv_layout ragged"},
+                {"page_table", in.page_table, p.kv_layout == LW_LAYOUT_PAGED, p.kv_len > 0, "kv_layout paged"},
+                {"kv_lengths", in.kv_lengths, true, p.kv_layout == LW_LAYOUT_PAGED, "kv_layout paged"},
+                {"q_lengths", in.q_lengths, p.q_layout == LW_LAYOUT_DENSE, false, "q_layout dense"},
+                {"mask.data", in.mask.data, p.mask_type != LW_TYPE_NONE, true, "a mask_type"},
+                {"bias.data", in.bias.data, p.bias_type != LW_TYPE_NONE, true, "a bias_type"},
+                {"alibi_slopes", in.alibi_slopes, p.alibi != 0, true, "alibi = 1"},
+                {"sinks", in.sinks, p.sinks != 0, true, "sinks = 1"}};
+  for (const auto& array : arrays) {
+    if (array.pointer != nullptr && !array.planned) {
+      return failure(LW_INVALID_ARGUMENT, "%s is given; that needs %s in the plan's problem", array.name, array.field);
+    }
+    if (array.pointer == nullptr && array.planned && array.required && p.batch > 0) {
+      return failure(LW_INVALID_ARGUMENT, "%s is a null pointer; the plan's problem has %s", array.name, array.field);
+    }
+  }
+  if (in.q_positions != nullptr) return not_served("q_positions");
+  if (in.checks == LW_CHECKS_FULL) {
+    if (const lw_status s = check_arrays(run); s.code != LW_OK) return s;
+  }
+  return check_tensors(run);
+}
+
+lw_status check_workspace(const void* workspace, int64_t size, int64_t needed, int32_t threads) {
+  if (needed == 0) return ok();
+  if (workspace == nullptr)
+    return failure(LW_INVALID_ARGUMENT, "workspace is a null pointer; %lld bytes are needed",
+                   static_cast<long long>(needed));
+  if (size < needed) {
+    return failure(LW_INVALID_ARGUMENT, "workspace_size is %lld; %d thread%s need%s %lld", static_cast<long long>(size),
+                   threads, threads == 1 ? "" : "s", threads == 1 ? "s" : "", static_cast<long long>(needed));
+  }
+  if (reinterpret_cast<uintptr_t>(workspace) % 64 != 0) {
+    return failure(LW_INVALID_ARGUMENT, "workspace is %p; it must be a multiple of 64", workspace);
+  }
+  return ok();
+}
+
+lw_status check_executor(const lw_executor* executor, lw_executor& checked) {
+  if (executor == nullptr) {
+    checked = lw_executor_default();
+    return ok();
+  }
+  if (const lw_status s = copy_struct("executor", executor, static_cast<int64_t>(sizeof(lw_executor)), checked);
+      s.code != LW_OK)
+    return s;
+  if (checked.kind < LW_EXECUTOR_OPENMP || checked.kind > LW_EXECUTOR_CALLBACK)
+    return invalid_size("executor.kind", checked.kind, 0, 2);
+  if (checked.threads < 0) return invalid_size("executor.threads", checked.threads, 0, INT32_MAX);
+  if (checked.kind == LW_EXECUTOR_CALLBACK && checked.parallel_for == nullptr) {
+    return failure(LW_INVALID_ARGUMENT, "executor.parallel_for is a null pointer; LW_EXECUTOR_CALLBACK needs it");
+  }
+  return ok();
+}
+
+}  // namespace lanewise

@@ -1,0 +1,46 @@
+// A run's arguments: sizes and rules of this run, sequence by sequence, and their checks (before any tensor is
+// touched).
+#pragma once
+
+#include <cstdint>
+
+#include "lanewise/lanewise.h"
+
+namespace lanewise {
+
+// A run's arguments, checked: sizes resolved, rules with this run's overrides.
+struct Run {
+  lw_problem problem;  // batch, q_len, kv_len: this run's; rules: this run's
+  lw_inputs inputs;
+  lw_outputs outputs;
+
+  int64_t q_len(int64_t b) const {
+    if (inputs.cu_seqlens_q != nullptr) return int64_t{inputs.cu_seqlens_q[b + 1]} - inputs.cu_seqlens_q[b];
+    return inputs.q_lengths != nullptr ? inputs.q_lengths[b] : problem.q_len;
+  }
+  int64_t kv_len(int64_t b) const {
+    if (inputs.kv_lengths != nullptr) return inputs.kv_lengths[b];
+    if (inputs.cu_seqlens_kv != nullptr) return int64_t{inputs.cu_seqlens_kv[b + 1]} - inputs.cu_seqlens_kv[b];
+    return problem.kv_len;
+  }
+  // Rows before sequence b in a ragged tensor.
+  int64_t q_token(int64_t b) const { return inputs.cu_seqlens_q != nullptr ? inputs.cu_seqlens_q[b] : 0; }
+  int64_t kv_token(int64_t b) const { return inputs.cu_seqlens_kv != nullptr ? inputs.cu_seqlens_kv[b] : 0; }
+  int64_t kv_start(int64_t b) const { return inputs.kv_starts != nullptr ? inputs.kv_starts[b] : 0; }
+  // Position of query 0 of sequence b on the key axis.
+  int64_t q_offset(int64_t b) const {
+    if (inputs.q_offsets != nullptr) return inputs.q_offsets[b];
+    if (problem.has_q_offset) return problem.q_offset;
+    return kv_start(b) + kv_len(b) - q_len(b);
+  }
+  // Key rows [begin, end) of sequence b that causal, window and length let some query row see.
+  void visible(int64_t b, int64_t& begin, int64_t& end) const;
+};
+
+// `planned`: the checked problem of the plan.
+lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs, Run& run);
+
+lw_status check_workspace(const void* workspace, int64_t size, int64_t needed, int32_t threads);
+lw_status check_executor(const lw_executor* executor, lw_executor& checked);
+
+}  // namespace lanewise

@@ -1,0 +1,123 @@
+#include "tensors.hpp"
+
+#include <cstdlib>
+
+#include "status.hpp"
+
+namespace lanewise {
+
+int64_t type_size(int32_t type) {
+  switch (type) {
+    case LW_TYPE_F32:
+      return 4;
+    case LW_TYPE_BF16:
+    case LW_TYPE_F16:
+      return 2;
+    case LW_TYPE_BOOL:
+    case LW_TYPE_BITS:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+const char* type_name(int32_t type) {
+  switch (type) {
+    case LW_TYPE_NONE:
+      return "none";
+    case LW_TYPE_F32:
+      return "f32";
+    case LW_TYPE_BF16:
+      return "bf16";
+    case LW_TYPE_F16:
+      return "f16";
+    case LW_TYPE_BOOL:
+      return "bool";
+    case LW_TYPE_BITS:
+      return "bits";
+    default:
+      return "unknown";
+  }
+}
+
+bool is_float_type(int32_t type) { return type == LW_TYPE_F32 || type == LW_TYPE_BF16 || type == LW_TYPE_F16; }
+
+bool is_empty(const Axes& axes) {
+  for (const int64_t size : axes.size) {
+    if (size == 0) return true;
+  }
+  return false;
+}
+
+lw_status check_tensor(const char* name, const void* data, int32_t type, int32_t wanted_type,
+                       const int64_t (&stride)[4], const Axes& axes, Range& range) {
+  range = Range{nullptr, nullptr, false};
+  if (type != wanted_type) {
+    return failure(LW_INVALID_ARGUMENT, "%s.type is %s (%d); the problem says %s (%d)", name, type_name(type), type,
+                   type_name(wanted_type), wanted_type);
+  }
+  if (is_empty(axes)) return ok();
+  if (data == nullptr) return failure(LW_INVALID_ARGUMENT, "%s.data is a null pointer", name);
+  const int64_t element = type_size(type);
+  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(element) != 0) {
+    return failure(LW_INVALID_ARGUMENT, "%s.data is %p; it must be a multiple of %lld, the size of an element", name,
+                   data, static_cast<long long>(element));
+  }
+  int64_t low = 0, high = element, count = element;
+  for (int axis = 0; axis < 4; ++axis) {
+    if (axes.size[axis] == 1) continue;
+    int64_t span = 0;
+    if (__builtin_mul_overflow(stride[axis], axes.size[axis] - 1, &span) ||
+        __builtin_mul_overflow(span, element, &span) ||
+        __builtin_add_overflow(span < 0 ? low : high, span, span < 0 ? &low : &high) || low < -(INT64_MAX / 2) ||
+        high > INT64_MAX / 2) {
+      return failure(LW_INVALID_ARGUMENT,
+                     "%s.stride[%d] is %lld over %lld elements: the tensor does not fit into the address space", name,
+                     axis, static_cast<long long>(stride[axis]), static_cast<long long>(axes.size[axis]));
+    }
+    if (__builtin_mul_overflow(count, axes.size[axis], &count)) count = INT64_MAX;
+  }
+  const uintptr_t at = reinterpret_cast<uintptr_t>(data);
+  if ((low < 0 && at < static_cast<uintptr_t>(-low)) || at + static_cast<uintptr_t>(high) < at) {
+    return failure(LW_INVALID_ARGUMENT, "%s with its strides runs out of the address space", name);
+  }
+  range = Range{static_cast<const char*>(data) + low, static_cast<const char*>(data) + high, high - low == count};
+  return ok();
+}
+
+// Ordered by magnitude, each stride must pass over the axes inside it.
+lw_status check_output_strides(const char* name, const int64_t (&stride)[4], const Axes& axes) {
+  if (is_empty(axes)) return ok();
+  int order[4] = {0, 1, 2, 3};
+  int n = 0;
+  for (int axis = 0; axis < 4; ++axis) {
+    if (axes.size[axis] > 1) order[n++] = axis;
+  }
+  for (int i = 1; i < n; ++i) {
+    for (int j = i; j > 0 && std::llabs(stride[order[j]]) < std::llabs(stride[order[j - 1]]); --j) {
+      const int swap = order[j];
+      order[j] = order[j - 1];
+      order[j - 1] = swap;
+    }
+  }
+  int64_t inner = 0;  // distance of the last element of the axes so far
+  for (int i = 0; i < n; ++i) {
+    const int64_t step = std::llabs(stride[order[i]]);
+    if (step <= inner) {
+      return failure(
+          LW_INVALID_ARGUMENT,
+          "%s.stride[%d] is %lld; elements of an output must not overlap, so its magnitude must be above %lld", name,
+          order[i], static_cast<long long>(stride[order[i]]), static_cast<long long>(inner));
+    }
+    inner += step * (axes.size[order[i]] - 1);
+  }
+  return ok();
+}
+
+bool overlaps(const Range& a, const Range& b) {
+  if (a.begin == nullptr || b.begin == nullptr) return false;
+  if (a.begin == b.begin) return true;
+  return a.dense && b.dense && a.begin < b.end && b.begin < a.end;
+}
+
+}  // namespace lanewise

@@ -1,0 +1,39 @@
+// Checks of strided tensors: pointer, type, alignment, extent, overlap. No element is read.
+#pragma once
+
+#include <cstdint>
+
+#include "lanewise/lanewise.h"
+
+namespace lanewise {
+
+// Bytes of one element of a storage type; 0 for LW_TYPE_NONE and unknown types.
+int64_t type_size(int32_t type);
+const char* type_name(int32_t type);
+bool is_float_type(int32_t type);
+
+// Sizes of a tensor's four axes.
+struct Axes {
+  int64_t size[4];
+};
+
+// The bytes between a tensor's lowest and highest element; begin is nullptr for a tensor without elements.
+struct Range {
+  const char* begin;
+  const char* end;  // one past the last byte
+  bool dense;       // every byte between belongs to the tensor
+};
+
+bool is_empty(const Axes& axes);
+
+lw_status check_tensor(const char* name, const void* data, int32_t type, int32_t wanted_type,
+                       const int64_t (&stride)[4], const Axes& axes, Range& range);
+
+// No two elements of an output may share an address.
+lw_status check_output_strides(const char* name, const int64_t (&stride)[4], const Axes& axes);
+
+// Overlap is refused where it is certain: the same first element, or two tensors without gaps that intersect. (Outputs
+// that interleave with other tensors in one buffer are fine, and their extents intersect.)
+bool overlaps(const Range& a, const Range& b);
+
+}  // namespace lanewise
