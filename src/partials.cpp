@@ -19,6 +19,69 @@ int64_t offset_of(const Tensor& t, int64_t b, int64_t h, int64_t i) {
   return b * t.stride[0] + h * t.stride[1] + i * t.stride[2];
 }
 
+// The tensors of a result and where they lie.
+struct MergeResult {
+  Axes out_axes, lse_axes;
+  Range out_range, lse_range;
+};
+
+lw_status check_result(const lw_problem& p, const lw_outputs& outputs, MergeResult& result) {
+  const bool ragged = p.q_layout == LW_LAYOUT_RAGGED;
+  const int64_t outer = ragged ? 1 : p.batch;
+  const int64_t rows = ragged ? p.total_q : p.q_len;
+  result.out_axes = {{outer, p.q_heads, rows, p.v_dim}};
+  result.lse_axes = {{outer, p.q_heads, rows, 1}};
+  result.lse_range = {nullptr, nullptr, false};
+  if (!all_zero(outputs.reserved)) return unknown_field("outputs");
+  if (outputs.state_max.data != nullptr || outputs.state_sum.data != nullptr || outputs.state_acc.data != nullptr) {
+    return failure(LW_INVALID_ARGUMENT, "a state is asked for; lw_merge makes out and lse alone");
+  }
+  const lw_tensor& out = outputs.out;
+  if (!all_zero(out.reserved)) return unknown_field("out");
+  if (const lw_status s =
+          check_tensor("out", out.data, out.type, LW_TYPE_F32, out.stride, result.out_axes, result.out_range);
+      s.code != LW_OK)
+    return s;
+  if (const lw_status s = check_output_strides("out", out.stride, result.out_axes); s.code != LW_OK) return s;
+  const lw_tensor& lse = outputs.lse;
+  if (lse.data == nullptr) return ok();
+  if (!all_zero(lse.reserved)) return unknown_field("lse");
+  if (const lw_status s =
+          check_tensor("lse", lse.data, lse.type, LW_TYPE_F32, lse.stride, result.lse_axes, result.lse_range);
+      s.code != LW_OK)
+    return s;
+  if (overlaps(result.lse_range, result.out_range)) return failure(LW_INVALID_ARGUMENT, "lse overlaps out");
+  return check_output_strides("lse", lse.stride, result.lse_axes);
+}
+
+// The result may lie over a part element for element: a row's parts are read before the row is written.
+bool same_elements(const lw_const_tensor& part, const lw_tensor& result, const Axes& axes) {
+  for (int axis = 0; axis < 4; ++axis) {
+    if (axes.size[axis] > 1 && part.stride[axis] != result.stride[axis]) return false;
+  }
+  return part.data == result.data;
+}
+
+// `own`: the result that a tensor of this name and these axes may lie over.
+lw_status check_part(const char* name, const lw_const_tensor& part, const Axes& axes, const lw_tensor& own,
+                     const lw_outputs& outputs, const MergeResult& result) {
+  if (!all_zero(part.reserved)) return unknown_field(name);
+  Range range;
+  if (const lw_status s = check_tensor(name, part.data, part.type, LW_TYPE_F32, part.stride, axes, range);
+      s.code != LW_OK)
+    return s;
+  const struct {
+    const char* name;
+    const lw_tensor& tensor;
+    const Range& range;
+  } results[] = {{"out", outputs.out, result.out_range}, {"lse", outputs.lse, result.lse_range}};
+  for (const auto& r : results) {
+    if (!overlaps(r.range, range) || (&r.tensor == &own && same_elements(part, own, axes))) continue;
+    return failure(LW_INVALID_ARGUMENT, "%s overlaps %s and is not the same tensor", r.name, name);
+  }
+  return ok();
+}
+
 lw_status check_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses,
                       int32_t count, const lw_outputs* merged, lw_problem& p, lw_outputs& outputs) {
   if (const lw_status s = check_problem(problem, p); s.code != LW_OK) return s;
@@ -28,38 +91,18 @@ lw_status check_merge(const lw_problem* problem, const lw_const_tensor* outs, co
   if (count < 1 || count > LW_MAX_PARTS) return invalid_size("count", count, 1, LW_MAX_PARTS);
   if (outs == nullptr || lses == nullptr)
     return failure(LW_INVALID_ARGUMENT, "%s is a null pointer", outs == nullptr ? "outs" : "lses");
-  const bool ragged = p.q_layout == LW_LAYOUT_RAGGED;
-  const int64_t outer = ragged ? 1 : p.batch;
-  const int64_t rows = ragged ? p.total_q : p.q_len;
-  const Axes out_axes = {{outer, p.q_heads, rows, p.v_dim}};
-  const Axes row_axes = {{outer, p.q_heads, rows, 1}};
-  Range unused;
+  MergeResult result;
+  if (const lw_status s = check_result(p, outputs, result); s.code != LW_OK) return s;
   char name[32];
   for (int32_t i = 0; i < count; ++i) {
     std::snprintf(name, sizeof name, "outs[%d]", i);
-    if (const lw_status s =
-            check_tensor(name, outs[i].data, outs[i].type, LW_TYPE_F32, outs[i].stride, out_axes, unused);
-        s.code != LW_OK) {
+    if (const lw_status s = check_part(name, outs[i], result.out_axes, outputs.out, outputs, result); s.code != LW_OK)
       return s;
-    }
     std::snprintf(name, sizeof name, "lses[%d]", i);
-    if (const lw_status s =
-            check_tensor(name, lses[i].data, lses[i].type, LW_TYPE_F32, lses[i].stride, row_axes, unused);
-        s.code != LW_OK) {
+    if (const lw_status s = check_part(name, lses[i], result.lse_axes, outputs.lse, outputs, result); s.code != LW_OK)
       return s;
-    }
   }
-  const lw_tensor& out = outputs.out;
-  if (const lw_status s = check_tensor("out", out.data, out.type, LW_TYPE_F32, out.stride, out_axes, unused);
-      s.code != LW_OK)
-    return s;
-  if (const lw_status s = check_output_strides("out", out.stride, out_axes); s.code != LW_OK) return s;
-  const lw_tensor& lse = outputs.lse;
-  if (lse.data == nullptr) return ok();
-  if (const lw_status s = check_tensor("lse", lse.data, lse.type, LW_TYPE_F32, lse.stride, row_axes, unused);
-      s.code != LW_OK)
-    return s;
-  return check_output_strides("lse", lse.stride, row_axes);
+  return ok();
 }
 
 lw_status check_append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
@@ -77,6 +120,8 @@ lw_status check_append(const lw_tensor* cache, int64_t pages, int64_t page_size,
                    "cache.type is %s (%d); allowed is LW_TYPE_F32 (1), LW_TYPE_BF16 (2) or LW_TYPE_F16 (3)",
                    type_name(cache->type), cache->type);
   }
+  if (!all_zero(cache->reserved)) return unknown_field("cache");
+  if (!all_zero(rows->reserved)) return unknown_field("rows");
   if (tokens > 0 && slots == nullptr) return failure(LW_INVALID_ARGUMENT, "slots is a null pointer");
   const Axes cache_axes = {{pages, heads, page_size, dim}};
   const Axes row_axes = {{1, heads, tokens, dim}};
