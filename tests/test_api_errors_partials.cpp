@@ -184,7 +184,7 @@ TEST_CASE("wrong arguments of lw_append are refused") {
   check_refused(table);
 }
 
-TEST_CASE("lengths of ragged and paged batches: each refused by name, whichever sequence it is") {
+TEST_CASE("P03: lengths of ragged and paged batches: each refused by name, whichever sequence it is") {
   const Case good = Case().batch(3).heads(2, 1).len(4, 30).dims(16).kv_lengths({30, 7, 30});
   for_each_target([&](const std::string& target) {
     for (const bool paged : {false, true}) {
