@@ -18,9 +18,8 @@ namespace {
 struct StudyFlags {
   lessons::StudyOptions options;
   std::vector<std::string> parts;  // empty: all
-  std::vector<std::string> real;
+  std::vector<std::string> real, real_causal;
   std::string folder;
-  bool causal = false;
 };
 
 using PartPage = void (*)(lessons::Page&, const lessons::StudyOptions&);
@@ -62,7 +61,9 @@ void check(const StudyFlags& flags) {
   }
   for (const std::string& part : flags.parts) {
     const auto same = [&](const Part& known) { return part == known.name; };
-    if (part == "real" && flags.real.empty()) throw Error("--part real needs --real FILE.safetensors");
+    if (part == "real" && flags.real.empty() && flags.real_causal.empty()) {
+      throw Error("--part real needs --real FILE.safetensors");
+    }
     if (part == "real" || std::any_of(std::begin(kParts), std::end(kParts), same)) continue;
     throw Error("--part " + io::quote(part) +
                 ": variance, saturation, competition, experiment, layers, cosine and real are allowed");
@@ -110,7 +111,8 @@ lessons::RealHeads load_real(const std::string& path, bool causal) {
 int execute(const StudyFlags& flags) {
   check(flags);
   std::vector<lessons::RealHeads> models;
-  for (const std::string& path : flags.real) models.push_back(load_real(path, flags.causal));
+  for (const std::string& path : flags.real) models.push_back(load_real(path, false));
+  for (const std::string& path : flags.real_causal) models.push_back(load_real(path, true));
   if (models.size() > 4) throw Error("--real: at most 4 files are allowed");
   // Before any output: a wrong target is one line and nothing else.
   lessons::softmax_of({0}, flags.options.target);
@@ -138,7 +140,8 @@ void add_scale_study(CLI::App& app, Action& chosen) {
   command->add_option("--svg", flags->folder, "write the pictures into this folder")->option_text("FOLDER");
   command->add_option("--real", flags->real, "a model's q and k, to hold against the theory; up to 4 files")
       ->option_text("FILE.safetensors ...");
-  command->add_flag("--causal", flags->causal, "queries of --real see keys up to their own position");
+  command->add_option("--real-causal", flags->real_causal, "the same where queries see keys up to their own position")
+      ->option_text("FILE.safetensors ...");
   command->add_option("--seed", o.seed, "of the random vectors")->check(check_integer)->option_text("N (1)");
   command->add_option("--samples", o.samples, "pairs of vectors for the distribution of scores")
       ->check(check_integer)

@@ -26,6 +26,7 @@ struct WeightsFlags : Flags {
   std::string svg, csv, labels, query_labels;
   bool log = false;
   bool quiet = false;
+  bool no_picture = false;
 };
 
 // Lines of a text file, without their ends; a last line without text is none.
@@ -63,12 +64,16 @@ class Weights {
     weights_ = weights_of_case(load(), flags_);
     choose();
     load_labels();
-    if (!flags_.quiet) {
-      print_summary();
-      print_picture();
-    }
+    // Files first: a path that cannot be written is one line and nothing else.
     if (!flags_.svg.empty()) write_svg();
     if (!flags_.csv.empty()) write_csv();
+    if (flags_.quiet) return kSuccess;
+    print_summary();
+    if (!flags_.no_picture) print_picture();
+    if (!labels_fit_) {
+      std::printf(
+          "the squares of the SVG are too small for labels: it has positions\n(fewer heads or keys make room)\n");
+    }
     return kSuccess;
   }
 
@@ -155,7 +160,7 @@ class Weights {
                  format("%.1f", std::exp(entropy / n)), format("%.3f", sink / n), format("%.1e", difference)});
     }
     std::printf("%s", table.text().c_str());
-    std::printf("averages over rows: largest weight, entropy (nats), keys = exp(entropy), weight of key 0\n");
+    std::printf("averages over rows; entropy in nats; keys = exp(entropy); key 0: its weight\n");
     if (rows_without_keys > 0) std::printf("%lld rows see no key\n", static_cast<long long>(rows_without_keys));
     if (undefined > 0) std::printf("%lld rows are NaN and shown as hidden\n", static_cast<long long>(undefined));
   }
@@ -181,7 +186,7 @@ class Weights {
     file.commit();
   }
 
-  void write_svg() const {
+  void write_svg() {
     lessons::HeatMap map;
     std::string name = flags_.input.empty() ? "q, k" : std::filesystem::path(flags_.input).stem().string();
     if (name.size() > 60) name = name.substr(0, 60) + "...";
@@ -196,9 +201,7 @@ class Weights {
     map.log = flags_.log;
     map.largest = largest();
     write(flags_.svg, lessons::heat_map_picture(map));
-    if (!flags_.quiet && !map.labels_fit) {
-      std::printf("the squares are too small for labels: positions instead (fewer heads or keys leave more room)\n");
-    }
+    labels_fit_ = map.labels_fit;
   }
 
   void write_csv() const {
@@ -219,6 +222,7 @@ class Weights {
   const WeightsFlags& flags_;
   CaseWeights weights_ = {};
   std::vector<int64_t> heads_;
+  bool labels_fit_ = true;
   std::vector<std::string> key_labels_, query_labels_;
 };
 
@@ -249,6 +253,7 @@ void add_weights(CLI::App& app, Action& chosen) {
       ->group(group);
   command->add_flag("--log", flags->log, "colours by the logarithm: 1/1000 of the largest weight ... the largest")
       ->group(group);
+  command->add_flag("--no-picture", flags->no_picture, "print the table alone")->group(group);
   command->add_flag("--quiet", flags->quiet, "print nothing")->group(group);
   command->footer(
       "v is not looked at. Examples:\n"

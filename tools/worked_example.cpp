@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <tuple>
 
 #include "case_weights.hpp"
 #include "check.hpp"
@@ -26,6 +27,7 @@ constexpr int64_t kMostRows = 64;  // queries, keys and dims that can be followe
 
 struct ExampleFlags : Flags {
   std::string file, name;
+  std::vector<std::string> parts;  // empty: all
   int64_t head = 0, sequence = 0, query = 0;
 };
 
@@ -85,14 +87,24 @@ class WorkedExample {
 
   int execute() {
     const bool own = !flags_.file.empty() || !flags_.input.empty() || !flags_.npy.empty();
+    for (const std::string& part : flags_.parts) {
+      if (part == "steps" || part == "overflow" || part == "online" || (part == "blocks" && !own)) continue;
+      throw Error("--part " + io::quote(part) + ": steps, overflow, online and (without an input) blocks are allowed");
+    }
+    const auto wanted = [&](const char* part) {
+      return flags_.parts.empty() || std::find(flags_.parts.begin(), flags_.parts.end(), part) != flags_.parts.end();
+    };
     read(example_tensors(flags_, flags_.file, flags_.name));
-    print_input();
-    print_scores();
-    print_weights();
-    print_output();
-    print_overflow();
-    print_online();
-    if (!own) print_blocks();
+    scaled_ = lessons::scores_of(heads(head_.scale), flags_.target);
+    if (wanted("steps")) {
+      print_input();
+      print_scores();
+      print_weights();
+      print_output();
+    }
+    if (wanted("overflow")) print_overflow();
+    if (wanted("online")) print_online();
+    if (!own && wanted("blocks")) print_blocks();
     return kSuccess;
   }
 
@@ -220,7 +232,6 @@ class WorkedExample {
     page_.heading("Step 1, scores: S = Q K^T");
     page_.paragraph("How well each query matches each key: a dot product.");
     print_both(lessons::scores_of(heads(1), flags_.target), keys, 'k');
-    scaled_ = lessons::scores_of(heads(head_.scale), flags_.target);
     page_.heading(format("Step 2, scaling: S * %.6g", static_cast<double>(head_.scale)));
     page_.paragraph(format("1/sqrt(d_k) is %.6g for d_k = %lld: scores keep a size that softmax can grade.",
                            1 / std::sqrt(static_cast<double>(head_.dim)), static_cast<long long>(head_.dim)));
@@ -355,6 +366,10 @@ void add_worked_example(CLI::App& app, Action& chosen) {
       ->group(group);
   command->add_option("--name", flags->name, "of an entry of a JSON list \"attention\" (default: its first)")
       ->option_text("NAME")
+      ->group(group);
+  command->add_option("--part", flags->parts, "steps, overflow, online, blocks")
+      ->option_text("NAME,... (all)")
+      ->delimiter(',')
       ->group(group);
   for (const auto& [flag, value, help] :
        {std::make_tuple("--head", &flags->head, "query head to follow (default 0)"),

@@ -132,7 +132,8 @@ std::string layer_picture(const std::vector<Layer>& layers) {
   const double last = std::max(1.0, static_cast<double>(layers.back().index));
   scores.x = weights.x = linear_axis("layer", 0, last, last > 20 ? std::ceil(last / 10) : 1, 0);
   const int top = std::max(1, static_cast<int>(std::ceil(std::log10(highest * 1.01))));
-  const double lowest = std::min(*std::min_element(plain.y.begin(), plain.y.end()), normed.y[0]);
+  const double smallest = std::min(*std::min_element(plain.y.begin(), plain.y.end()), normed.y[0]);
+  const double lowest = std::max(1e-6, smallest);  // below float32's resolution of scores
   scores.y = decade_axis("standard deviation", std::min(-1, static_cast<int>(std::floor(std::log10(lowest)))), top);
   scores.series = {plain, normed};
   weights.series = {plain_weight, normed_weight};
@@ -199,8 +200,7 @@ void layer_page(Page& page, const StudyOptions& options) {
              "of %g from layer to layer; q = W_Q x and k = W_K x, drawn anew for each layer, 64 tokens, d_k = "
              "64, scores divided by sqrt(d_k). With LayerNorm before W_Q and W_K sigma stays at about 1.",
              options.growth));
-  Table table(
-      {"layer", "x sigma", "scores sigma", "(ref.)", "largest weight", "LayerNorm: sigma", "(ref.)", "largest"});
+  Table table({"layer", "x sigma", "sigma", "(ref.)", "largest", "LayerNorm: sigma", "(ref.)", "largest"});
   for (const Layer& layer : layers) {
     table.add({std::to_string(layer.index), format("%.3g", layer.input_deviation),
                format("%.4g", layer.plain.scores.deviation), format("%.4g", layer.plain.scores_reference.deviation),

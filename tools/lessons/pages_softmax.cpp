@@ -94,11 +94,11 @@ void angle_page(Page& page, const StudyOptions& options) {
   page.paragraph(
       "A query (2, 0) and keys of length 2 at five angles, scaled by 1/sqrt(2): parallel keys win, orthogonal ones "
       "score 0, opposite ones lose. Keys twice as long say the same things louder.");
-  Table table({"angle", "key", "|q||k|cos", "score", "weight", "(ref.)", "key x 2: score", "weight", "(ref.)"});
+  Table table({"angle", "key", "|q||k|cos", "score", "weight", "(ref.)", "2k: score", "weight", "(ref.)"});
   for (size_t j = 0; j < angles.once.size(); ++j) {
     const Angle &once = angles.once[j], &twice = angles.doubled[j];
     const auto number = [](double score) { return format("%.3f", std::fabs(score) < 1e-9 ? 0.0 : score); };
-    const double dot = 2 * once.length * std::cos(once.degrees * 3.14159265358979324 / 180) + 0.0;
+    const double dot = 2 * once.length * std::cos(once.degrees * 3.14159265358979324 / 180);
     table.add({format("%.1f", once.degrees),
                format("%g,%g", static_cast<double>(once.key[0]), static_cast<double>(once.key[1])),
                format("%.2f", std::fabs(dot) < 1e-9 ? 0.0 : dot), number(once.score), format("%.4f", once.weight),

@@ -172,8 +172,8 @@ Angles angle_study(const std::string& target) {
     const Heads heads = {1, 1, keys, 2, result.query.data(), k.data(), inverse_root(2)};
     const Both scores = scores_of(heads, target), weights = weights_of(heads, target);
     for (size_t j = 0; j < directions.size(); ++j) {
-      const double length = std::hypot(k[2 * j], k[2 * j + 1]);
-      const double degrees = std::atan2(k[2 * j + 1], k[2 * j]) * 180 / 3.14159265358979324;
+      const double x = k[2 * j], y = k[2 * j + 1];
+      const double length = std::sqrt(x * x + y * y), degrees = std::atan2(y, x) * 180 / 3.14159265358979324;
       (twice ? result.doubled : result.once)
           .push_back({{k[2 * j], k[2 * j + 1]},
                       degrees,

@@ -182,11 +182,11 @@ class Drawer {
   // The colours with their numbers, and what is hidden.
   void scale(Svg& svg, double x, double y) const {
     const double height = 150;
-    svg.text(x, y - 8, "weight");
-    for (int level = 0; level < kLevels; ++level) {
+    svg.text(x, y - 13, "weight");
+    for (int level = kLevels - 1; level >= 0; --level) {  // each covers the seam of the one above
       const double top = y + height * (1 - (level + 1.0) / kLevels);
       svg.raw("<rect fill=\"" + colour_of(level) + "\" x=\"" + coordinate(x) + "\" y=\"" + coordinate(top) +
-              "\" width=\"18\" height=\"" + coordinate(height / kLevels + 0.3) + "\"/>");
+              "\" width=\"18\" height=\"" + coordinate(height / kLevels + 0.9) + "\"/>");
     }
     svg.rect(x, y, 18, height, "frame");
     const int ticks = map_.log ? 3 : 4;

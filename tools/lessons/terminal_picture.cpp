@@ -139,25 +139,32 @@ std::string character_map(const CharacterMap& map, const Terminal& terminal) {
   }
   if (pool > 1) {
     const std::string size = std::to_string(pool);
-    text += "(a character is the largest of " + size + " x " + size + " weights)\n";
+    text += wrapped("(a character is the largest of " + size + " x " + size + " weights)", terminal.columns);
   }
   return text;
 }
 
 std::string character_legend(const CharacterMap& map, const Terminal& terminal) {
-  std::string text = "weight: ";
+  std::string text = "weight:";
+  size_t column = text.size();  // escape codes take none
+  const auto add = [&](const std::string& shown, const std::string& written) {
+    const bool breaks = column + 2 + shown.size() > terminal.columns;
+    text += (breaks ? "\n" : column > 7 ? "  " : " ") + written;
+    column = (breaks ? 0 : column + 2) + shown.size();
+  };
   const size_t steps = kRamp.size();
   for (size_t s = 0; s < steps; s += 2) {
     const double level = static_cast<double>(s) / static_cast<double>(steps);
     const double from = map.log ? (s == 0 ? 0 : std::pow(10, 3 * (level - 1))) : level;
-    text += mark(s, terminal.colour) + (terminal.colour ? "\033[0m" : "") +
-            tools::format(" from %.2g  ", from * map.largest);
+    const std::string words = tools::format(" from %.2g", from * map.largest);
+    add(kRamp.substr(s, 1) + words, mark(s, terminal.colour) + (terminal.colour ? "\033[0m" : "") + words);
   }
-  return text + "blank: hidden\n";
+  add("blank: hidden", "blank: hidden");
+  return text + "\n";
 }
 
 std::string bar(double value, double largest, size_t columns) {
-  const double length = largest > 0 ? std::round(value / largest * static_cast<double>(columns)) : 0;
+  const double length = value > 0 && largest > 0 ? std::round(value / largest * static_cast<double>(columns)) : 0;
   return std::string(static_cast<size_t>(std::clamp(length, 0.0, static_cast<double>(columns))), '#');
 }
 
