@@ -15,13 +15,13 @@ namespace {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A panel of 4 tiles reads each K and V block from the cache it was packed into; more tiles gain little and cost
-// balance.
-constexpr int64_t kPackedPanelTiles = 4;
-constexpr int64_t kDirectPanelTiles = 1;
+// A panel of 4 tiles reads each block of K and V from the cache it came into, packed or not; more tiles gain little and
+// cost balance (docs/PERFORMANCE.md).
+constexpr int64_t kPanelTiles = 4;
 
-// Enough tasks that the last ones to finish leave no thread idle for long.
-constexpr int64_t kTasksPerThread = 4;
+// Panels of several tiles only where that leaves so many panels that none needs cutting over keys: causal ones differ by
+// a factor of two.
+constexpr int64_t kPanelsPerThread = 2 * kPiecesPerThread;
 
 int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
 
@@ -53,11 +53,9 @@ Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles) {
   return panels;
 }
 
-int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, bool packs, int32_t threads) {
-  const int64_t most = packs ? kPackedPanelTiles : kDirectPanelTiles;
-  if (most == 1) return 1;
+int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, int32_t threads) {
   const int64_t tiles = run.batch * run.kv_heads * panels_of(plan, run.q_len, 1).count;
-  return std::clamp<int64_t>(tiles / (kTasksPerThread * threads), 1, most);
+  return std::clamp<int64_t>(tiles / (kPanelsPerThread * threads), 1, kPanelTiles);
 }
 
 lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_plan& plan) {
@@ -74,12 +72,11 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   if (const lw_status s = choose_target(target, plan.target); s.code != LW_OK) return s;
   plan.kernels = kernels_for(plan.target);
   const lw_problem& p = plan.problem;
-  const int64_t tiles = std::min(kPackedPanelTiles, std::max<int64_t>(1, panels_of(plan, p.q_len, 1).count));
-  // Any task may also merge the pieces of its panel.
-  plan.panel_rows = std::min(tiles * plan.kernels.rows_max_vectors * plan.kernels.lanes, p.q_len * group_size(p));
+  const int64_t tiles = std::min(kPanelTiles, std::max<int64_t>(1, panels_of(plan, p.q_len, 1).count));
+  plan.piece_rows = std::min(plan.kernels.rows_max_vectors * plan.kernels.lanes, p.q_len * group_size(p));
   plan.task_scratch =
       static_cast<int64_t>(std::max(plan.kernels.rows_scratch_size(p.qk_dim, p.v_dim, tiles, true, true),
-                                    plan.kernels.keys_scratch_size(p.qk_dim, p.v_dim, plan.panel_rows)));
+                                    plan.kernels.keys_scratch_size(p.qk_dim, p.v_dim, plan.piece_rows)));
   return ok();
 }
 
@@ -96,7 +93,7 @@ WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads) {
   const int64_t spans = p.kv_len / kSpanKeys + 2;  // the first and the last may be partial
   const int64_t blocks = p.kv_len / kBlockKeys + 2;
   const int64_t units = std::min(panels * blocks, panels * spans + 2 * cut * (kSpanKeys / kBlockKeys));
-  layout.states = (units * piece_state_size(plan.panel_rows, p.v_dim) * int64_t{sizeof(float)} + 63) / 64 * 64;
+  layout.states = (units * piece_state_size(plan.piece_rows, p.v_dim) * int64_t{sizeof(float)} + 63) / 64 * 64;
   layout.arrivals = (panels * int64_t{sizeof(int32_t)} + 63) / 64 * 64;
   return layout;
 }
@@ -129,7 +126,7 @@ lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* exp
   explanation->phases = 2;
   explanation->row_tiles = panels_of(plan, p.q_len, 1).count;
   explanation->tasks =
-      p.batch * p.kv_heads * panels_of(plan, p.q_len, panel_tiles_of(plan, p, false, std::max(threads, 1))).count;
+      p.batch * p.kv_heads * panels_of(plan, p.q_len, panel_tiles_of(plan, p, std::max(threads, 1))).count;
   explanation->workspace = workspace_size(plan, threads);
   return ok();
 }

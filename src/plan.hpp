@@ -12,7 +12,7 @@ struct lw_plan {
   lw_problem problem;  // checked: scale and arithmetic resolved
   int64_t target;      // Highway's bit
   lanewise::KernelTable kernels;
-  int64_t panel_rows;    // most rows of a panel
+  int64_t piece_rows;    // most rows of a panel that is cut over keys: one tile
   int64_t task_scratch;  // bytes of one worker's scratch
 };
 
@@ -46,8 +46,8 @@ struct Panels {
 };
 Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles);
 
-// Row tiles of a panel for a run whose K or V blocks are (are not) copied into scratch.
-int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, bool packs, int32_t threads);
+// Row tiles of a panel for a run of these sizes.
+int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, int32_t threads);
 
 Rules rules_of(const lw_problem& problem);
 

@@ -80,7 +80,7 @@ Panel panel_of(const Work& work, const Task& task, const Panels& panels, int64_t
   panel.units = panel.pieces = 1;
   panel.cost = static_cast<double>(panel.row_end - panel.row_begin) *
                static_cast<double>(panel.key_end - panel.key_begin) * static_cast<double>(task.qk_dim + task.v_dim);
-  if (panel.cost <= work.largest_task) return panel;
+  if (panel.cost <= work.largest_task || panel.row_end - panel.row_begin > work.plan.piece_rows) return panel;
 
   const int64_t wanted = static_cast<int64_t>(panel.cost / work.largest_task) + 1;
   const int64_t first = task.kv_start + panel.key_begin;
@@ -279,7 +279,7 @@ Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& thre
   const bool pack_v = paged || must_pack(run.inputs.v);
   threads = static_cast<int32_t>(std::min<double>(threads, 1 + multiply_adds(run) / kWorkPerThread));
   Work work = {plan,      run,    rules_of(run.problem),
-               pack_k,    pack_v, panel_tiles_of(plan, run.problem, pack_k || pack_v, threads),
+               pack_k,    pack_v, panel_tiles_of(plan, run.problem, threads),
                kNeverCut, 0,      nullptr,
                nullptr,   nullptr};
   if (threads > 1) {
