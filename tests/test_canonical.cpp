@@ -52,6 +52,14 @@ TEST_CASE("kernels follow the canonical arithmetic bit for bit", "[hash]") {
     c.k().each([](int64_t, int64_t, int64_t j, int64_t, float& k) { k = static_cast<float>(j); });
     return c;
   }());
+  check("weights down to 2^-125, and 0 below", [] {
+    // Key 0 takes the weight and gives nothing: out is the other key's weight alone.
+    Case c = Case().heads(1, 1).len(400, 2).dims(1).scale(1).with_state();
+    c.q().each([](int64_t, int64_t, int64_t i, int64_t, float& q) { q = 80 + 0.02f * static_cast<float>(i); });
+    c.k().values = {0, -1};
+    c.v().values = {0, 1};
+    return c;
+  }());
   check("lengths",
         Case().batch(4).heads(2, 1).len(9, 300).dims(8).causal().q_lengths({9, 0, 4, 9}).kv_lengths({300, 9, 0, 3}));
   check("decode", Case().batch(2).heads(8, 2).len(1, 700).dims(64, 40).kv_lengths({700, 257}).with_state());
