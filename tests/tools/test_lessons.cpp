@@ -31,8 +31,15 @@ std::vector<std::string> targets(bool fma) {
   return names;
 }
 
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+// FNV-1a over the bits.
+uint64_t hash_of(const std::vector<double>& values) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const double value : values) {
+    uint64_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (bits >> (8 * byte) & 255)) * 0x100000001b3u;
+  }
+  return hash;
 }
 
 // The numbers a study prints, so that they can be compared whole.
@@ -84,17 +91,18 @@ TEST_CASE("the seeded numbers are the same everywhere", "[lessons]") {
   }
 }
 
-TEST_CASE("kernel numbers have the same bits on every target with FMA", "[lessons]") {
+TEST_CASE("kernel numbers have the same bits on every target with FMA", "[lessons][hash]") {
   const std::vector<std::string> names = targets(true);
   REQUIRE_FALSE(targets(false).empty());
   if (names.empty()) SKIP("no target with FMA");
-  const std::vector<double> first = kernel_numbers(names[0]);
-  REQUIRE(first.size() > 500);
+  size_t count = 0;
   for (const std::string& name : names) {
     INFO(name);
-    CHECK(same_bits(kernel_numbers(name), first));
+    const std::vector<double> numbers = kernel_numbers(name);
+    count = numbers.size();
+    CHECK(hash_of(numbers) == 0x8fe5fdbef8d13816u);  // of every machine and compiler
   }
-  std::printf("lessons: %zu numbers, the same bits on %zu targets\n", first.size(), names.size());
+  std::printf("lessons: %zu numbers, the same bits on %zu targets\n", count, names.size());
 }
 
 TEST_CASE("q.k has standard deviation sqrt(d_k), and 1 after scaling", "[lessons]") {
@@ -247,7 +255,7 @@ TEST_CASE("tables and pictures of characters", "[lessons]") {
     from = end + 1;
   }
   CHECK(longest <= 40);
-  CHECK(lines < 24);
+  CHECK(lines < 24 - 6);
 }
 
 TEST_CASE("text in pictures is XML, whatever a label holds", "[lessons]") {

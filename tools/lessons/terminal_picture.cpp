@@ -16,8 +16,8 @@ namespace {
 // Rising in ink. Visible keys always leave a mark: a blank is a hidden one.
 const std::string kRamp = ".:-=+*%@#";
 
-// viridis at nine places, in the colours of xterm's 256.
-constexpr int kColours[] = {54, 60, 61, 31, 30, 36, 71, 149, 220};
+// Like viridis, in the colours of xterm's 256 that both dark and light windows show.
+constexpr int kColours[] = {97, 62, 68, 37, 36, 71, 112, 148, 178};
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -119,7 +119,7 @@ std::string character_map(const CharacterMap& map, const Terminal& terminal) {
   const size_t label_width = map.row_labels.empty() ? 5 : 12;
   const size_t room = terminal.columns - label_width - 1;
   size_t pool = 1;
-  const size_t high = terminal.rows > 12 ? terminal.rows - 4 : map.rows;  // a heading, a legend, the prompt
+  const size_t high = terminal.rows > 16 ? terminal.rows - 9 : map.rows;  // what is printed around it
   while ((map.columns + pool - 1) / pool > room || (map.rows + pool - 1) / pool > high) ++pool;
   const size_t rows = (map.rows + pool - 1) / pool, columns = (map.columns + pool - 1) / pool;
   // A character is about twice as high as it is wide.
