@@ -216,7 +216,7 @@ TEST_CASE("lessons: wrong input is one clear line", "[lessons]") {
       {"weights", real, "--labels", dir / "labels.txt"},
       {"weights", real, "--labels", "/nowhere"},
       {"weights", real, "--svg", "/nowhere/w.svg"},
-      {"weights", real, "--svg", "/tmp/"},
+      {"weights", real, "--svg", dir / ""},
       {"weights", real, "--target", "none"},
       {"worked-example", "--file", dir / "bad.json"},
       {"worked-example", "--file", dir / "broken.json"},

@@ -40,7 +40,7 @@ void saturation_page(Page& page, const StudyOptions& options) {
   Table table({"a", "largest p", "(ref.)", "|J| kernel", "(ref.)", "of |J| at a = 1"});
   Plot plot = {"softmax of a · [2, 1]",
                doubling_axis("a (factor on the scores)", {0.25, 0.5, 1, 2, 4, 8, 16, 32}),
-               linear_axis("value", 0, 1, 0.2, 1),
+               linear_axis("weight; norm (no unit)", 0, 1, 0.2, 1),
                {}};
   Series weight = {"largest weight", {}, {}, Series::Form::line, 0}, norm = weight;
   norm.name = "size of the Jacobian, ‖diag(p) − ppᵀ‖";
