@@ -23,6 +23,13 @@ constexpr int64_t kPanelTiles = 4;
 // a factor of two.
 constexpr int64_t kPanelsPerThread = 2 * kPiecesPerThread;
 
+// a * b * c, at most INT64_MAX: capacities may be absurd.
+int64_t product(int64_t a, int64_t b, int64_t c) {
+  int64_t ab = 0, abc = 0;
+  if (__builtin_mul_overflow(a, b, &ab) || __builtin_mul_overflow(ab, c, &abc)) return INT64_MAX;
+  return abc;
+}
+
 int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
 
 }  // namespace
@@ -41,7 +48,7 @@ Rules rules_of(const lw_problem& problem) {
 bool must_pack(const lw_const_tensor& tensor) {
   if (tensor.stride[3] != 1) return true;
   // 4 KiB apart, rows share an L1 set; a tile of 8 rows and its scratch do not fit into one.
-  return std::llabs(tensor.stride[2]) % 1024 == 0;
+  return tensor.stride[2] % 1024 == 0;
 }
 
 Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles) {
@@ -54,7 +61,7 @@ Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles) {
 }
 
 int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, int32_t threads) {
-  const int64_t tiles = run.batch * run.kv_heads * panels_of(plan, run.q_len, 1).count;
+  const int64_t tiles = product(run.batch, run.kv_heads, panels_of(plan, run.q_len, 1).count);
   return std::clamp<int64_t>(tiles / (kPanelsPerThread * threads), 1, kPanelTiles);
 }
 
@@ -87,7 +94,7 @@ WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads) {
   // Fewer than kPiecesPerThread * threads panels are above the cut. The pieces wanted of all of them together are at
   // most the work over the cut plus one a panel; where spans are too few for that, blocks are taken, and a span has 16
   // of them.
-  const int64_t panels_capacity = p.batch * p.kv_heads * panels_of(plan, p.q_len, 1).count;
+  const int64_t panels_capacity = product(p.batch, p.kv_heads, panels_of(plan, p.q_len, 1).count);
   const int64_t cut = kPiecesPerThread * threads;
   const int64_t panels = std::min(panels_capacity, cut);
   const int64_t spans = p.kv_len / kSpanKeys + 2;  // the first and the last may be partial
@@ -126,7 +133,7 @@ lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* exp
   explanation->phases = 2;
   explanation->row_tiles = panels_of(plan, p.q_len, 1).count;
   explanation->tasks =
-      p.batch * p.kv_heads * panels_of(plan, p.q_len, panel_tiles_of(plan, p, std::max(threads, 1))).count;
+      product(p.batch, p.kv_heads, panels_of(plan, p.q_len, panel_tiles_of(plan, p, std::max(threads, 1))).count);
   explanation->workspace = workspace_size(plan, threads);
   return ok();
 }
