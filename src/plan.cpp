@@ -91,6 +91,7 @@ WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads) {
   const lw_problem& p = plan.problem;
   WorkspaceLayout layout = {0, 0};
   if (threads <= 1) return layout;
+  threads = std::min(threads, kMaxCutThreads);
   // Fewer than kPiecesPerThread * threads panels are above the cut. The pieces wanted of all of them together are at
   // most the work over the cut plus one a panel; where spans are too few for that, blocks are taken, and a span has 16
   // of them.

@@ -35,6 +35,9 @@ WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads);
 // that.
 inline constexpr int64_t kPiecesPerThread = 8;
 
+// Keys are cut for at most this many threads, so that no number of threads asked for overflows a size.
+inline constexpr int32_t kMaxCutThreads = 4096;
+
 // Below this many multiply-adds a thread, waking another thread costs more than it brings (docs/PERFORMANCE.md).
 inline constexpr double kWorkPerThread = 1e6;
 

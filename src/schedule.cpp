@@ -286,7 +286,7 @@ Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& thre
     double total = 0;
     TaskCursor uncut(work);
     for (; !uncut.at_end(); uncut.next_panel()) total += uncut.panel().cost;
-    work.largest_task = total / static_cast<double>(kPiecesPerThread * threads);
+    work.largest_task = total / static_cast<double>(kPiecesPerThread * std::min(threads, kMaxCutThreads));
     TaskCursor cut(work);
     while (!cut.at_end()) cut.next_panel();
     work.split_panels = cut.split();
