@@ -26,7 +26,8 @@ template <size_t kVectors>
 void Scores(const float* q, const float* k, int64_t stride, int64_t qk_dim, float* scores) {
   V max[kVectors];
   for (size_t i = 0; i < kVectors; ++i) max[i] = hn::Set(D(), kernels::kNoMax);
-  kernels::ScoreKeys<kVectors, kVectors * kLanes, true>(q, k, stride, qk_dim, 0, kBlockKeys, scores, max);
+  kernels::Fetcher fetcher;  // nothing to fetch
+  kernels::ScoreKeys<kVectors, kVectors * kLanes, true>(q, k, stride, qk_dim, 0, kBlockKeys, scores, max, fetcher);
 }
 
 template <size_t kVectors>

@@ -237,11 +237,42 @@ Task full_task(const Work& work, const TaskCursor& at, void* scratch) {
   return task;
 }
 
+// `count` rows of `dim` elements at `data`, if they lie together.
+FetchAhead rows_together(const void* data, int64_t len_stride, int64_t dim_stride, int64_t dim, int64_t count,
+                         int32_t type) {
+  FetchAhead ahead;
+  if (data == nullptr || len_stride != dim || dim_stride != 1) return ahead;
+  ahead.data = static_cast<const char*>(data);
+  ahead.lines = (count * dim * type_size(type) + 63) / 64;
+  return ahead;
+}
+
+// Longer sequences stream through the caches by themselves.
+constexpr int64_t kLongestAhead = 1024;
+
+// What the task at `next` will read first, as hints for `task`: short sequences read every row once, and would wait for
+// memory at each (L = S = 128, 96 heads: 75 to 81 % of the long rate; docs/PERFORMANCE.md).
+void hint(const Work& work, const TaskCursor& next, Task& task) {
+  const Task then = full_task(work, next, nullptr);
+  if (then.kv_len > kLongestAhead) return;
+  if (then.group_size == 1) {
+    const char* q = static_cast<const char*>(then.q.data) + then.row_begin * then.q.len_stride * type_size(then.q.type);
+    task.ahead[0] =
+        rows_together(q, then.q.len_stride, then.q.dim_stride, then.qk_dim, then.row_end - then.row_begin, then.q.type);
+  }
+  if (then.k.data == task.k.data || then.k.page_table != nullptr) return;
+  task.ahead[1] =
+      rows_together(then.k.data, then.k.len_stride, then.k.dim_stride, then.qk_dim, then.kv_len, then.k.type);
+  task.ahead[2] =
+      rows_together(then.v.data, then.v.len_stride, then.v.dim_stride, then.v_dim, then.kv_len, then.v.type);
+}
+
 void merge_panel(const Work& work, const TaskCursor& at, void* scratch) {
   work.plan.kernels.merge_pieces(full_task(work, at, scratch), at.panel().first_unit, at.panel().units);
 }
 
-void run_task(const Work& work, const TaskCursor& at, bool merge, void* scratch) {
+// next: what this worker is likely to do afterwards; nullptr: unknown.
+void run_task(const Work& work, const TaskCursor& at, const TaskCursor* next, bool merge, void* scratch) {
   const Panel& panel = at.panel();
   Task task = full_task(work, at, scratch);
   if (panel.deliver != Deliver::kResults) {
@@ -253,6 +284,7 @@ void run_task(const Work& work, const TaskCursor& at, bool merge, void* scratch)
     task.key_end = std::min(panel.key_end, (panel.first_unit + to) * unit - task.kv_start);
     task.states += from * at.state_size();
   }
+  if (next != nullptr) hint(work, *next, task);
   if (panel.row_end - panel.row_begin <= work.plan.kernels.few_rows) {
     work.plan.kernels.keys_in_lanes(task);
   } else {
@@ -305,6 +337,7 @@ struct Share {
   std::atomic<int64_t> next{0};
   std::atomic<bool> stopped{false};
   const volatile int32_t* should_stop;
+  int64_t workers = 1;
 
   void run(int64_t worker) {
     const FpEnvironment environment;
@@ -315,8 +348,10 @@ struct Share {
         stopped.store(true, std::memory_order_relaxed);
         return;
       }
-      if (!cursor.seek(next.fetch_add(1, std::memory_order_relaxed))) return;
-      run_task(work, cursor, true, scratch);
+      const int64_t index = next.fetch_add(1, std::memory_order_relaxed);
+      if (!cursor.seek(index)) return;
+      TaskCursor peek = cursor;  // workers take turns, more or less
+      run_task(work, cursor, peek.seek(index + workers) ? &peek : nullptr, true, scratch);
     }
   }
 };
@@ -354,7 +389,7 @@ lw_status execute(const lw_plan& plan, const Run& run, void* workspace, int32_t 
     return work_of(plan, run, workspace, workers);
   }();
   for (int64_t i = 0; i < work.split_panels; ++i) work.arrivals[i].store(0, std::memory_order_relaxed);
-  Share share{work, {0}, {false}, executor.should_stop};
+  Share share{work, {0}, {false}, executor.should_stop, workers};
   if (workers == 1) {
     share.run(0);
   } else if (executor.kind == LW_EXECUTOR_CALLBACK) {
@@ -383,7 +418,10 @@ lw_status execute_part(const lw_plan& plan, const Run& run, void* workspace, int
   char* const scratch = work.scratch + ith * plan.task_scratch;
   TaskCursor cursor(work);
   if (phase == 0) {
-    for (int64_t task = ith; cursor.seek(task); task += nth) run_task(work, cursor, false, scratch);
+    for (int64_t task = ith; cursor.seek(task); task += nth) {
+      TaskCursor peek = cursor;
+      run_task(work, cursor, peek.seek(task + nth) ? &peek : nullptr, false, scratch);
+    }
   } else {
     for (; !cursor.at_end(); cursor.next_panel()) {
       if (cursor.panel().deliver != Deliver::kResults && cursor.split() % nth == ith)

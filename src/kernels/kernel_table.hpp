@@ -59,6 +59,12 @@ struct ConstStateTensors {
   bool given() const { return max.data != nullptr; }
 };
 
+// Memory that will be read soon: fetched a little at a time while a task computes. A hint; 0 lines: none.
+struct FetchAhead {
+  const char* data = nullptr;
+  int64_t lines = 0;  // of 64 bytes
+};
+
 // A task on all visible keys makes results. A task on a range of them delivers the unnormalised state of each block, or
 // of each span, of its range instead, and merge_pieces makes results of all of a row's states in key order. Nothing but
 // whole blocks or whole spans is ever delivered, so where a sequence is cut does not change a bit.
@@ -86,6 +92,7 @@ struct Task {
       nullptr;  // delivered states of the task's blocks or spans, one after another: piece_state_size floats each
   // Copy blocks into scratch first: strides that the tiles cannot or should not read. Rows-in-lanes only.
   bool pack_k = false, pack_v = false;
+  FetchAhead ahead[3];      // read by the worker's next task
   void* scratch = nullptr;  // 64-byte aligned, as large as the kernel's scratch_size says
 };
 

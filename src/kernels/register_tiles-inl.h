@@ -130,14 +130,33 @@ HWY_INLINE void ScoreTile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT
   }
 }
 
+// At most so many cache lines in one step: about what memory delivers during one score tile.
+inline constexpr int64_t kMostLinesAStep = 48;
+
+// Spreads the fetching of a task's FetchAhead over its score tiles: memory is busy while the task computes, never all at
+// once.
+struct Fetcher {
+  FetchAhead left[3];
+  int64_t lines_a_step = 0;
+
+  HWY_INLINE void Step() {
+    int64_t lines = lines_a_step;
+    for (FetchAhead& region : left) {
+      for (; lines > 0 && region.lines > 0; --lines, --region.lines, region.data += 64)
+        __builtin_prefetch(region.data, 0, 2);
+    }
+  }
+};
+
 // Scores of keys [begin, end). A function of its own, like the other loops over tiles: what its callers hold in
 // registers must not spill the tile.
 template <size_t kStrips, size_t kRows, bool kTakeMax, class V>
 HWY_NOINLINE void ScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim,
-                            int64_t begin, int64_t end, float* HWY_RESTRICT s, V* HWY_RESTRICT max) {
+                            int64_t begin, int64_t end, float* HWY_RESTRICT s, V* HWY_RESTRICT max, Fetcher& fetcher) {
   constexpr int64_t kKeys = TileShape<kStrips>::kKeys;
   int64_t j = begin;
   for (; j + kKeys <= end; j += kKeys) {
+    if (fetcher.lines_a_step > 0) fetcher.Step();
     ScoreTile<kStrips, kKeys, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows,
                                                max);
   }
@@ -154,10 +173,10 @@ HWY_NOINLINE void ScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRI
 template <size_t kStrips, size_t kRows, class V>
 HWY_NOINLINE void ScoreEdgeKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride,
                                 int64_t qk_dim, int64_t begin, int64_t end, const VisibleInterval<V>* visible,
-                                float* HWY_RESTRICT s, V* max) {
+                                float* HWY_RESTRICT s, V* max, Fetcher& fetcher) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
-  ScoreKeys<kStrips, kRows, false>(q, k, stride, qk_dim, begin, end, s, max);
+  ScoreKeys<kStrips, kRows, false>(q, k, stride, qk_dim, begin, end, s, max, fetcher);
   for (size_t i = 0; i < kStrips; ++i) {
     V strip_max = max[i];
     for (int64_t j = begin; j < end; ++j) {

@@ -105,13 +105,14 @@ struct EdgeScorePart {
   const VisibleInterval<V>* visible;
   float* HWY_RESTRICT scores;
   V* max;
+  Fetcher& fetcher;
 
   template <size_t kFirst, size_t kStrips>
   HWY_INLINE void operator()(int64_t begin, int64_t end) const {
     constexpr size_t N = hn::MaxLanes(hn::DFromV<V>());
     if (begin >= end) return;
     ScoreEdgeKeys<kStrips, kVectors * N>(tile.q + kFirst * N, k.data, k.stride, task.qk_dim, begin, end,
-                                         visible + kFirst, scores + kFirst * N, max + kFirst);
+                                         visible + kFirst, scores + kFirst * N, max + kFirst, fetcher);
   }
 };
 
@@ -119,7 +120,7 @@ struct EdgeScorePart {
 template <size_t kVectors, class V>
 HWY_NOINLINE void EdgeProbs(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
                             int64_t block_row, const Strips<kVectors>& strips, VisibleInterval<V> (&visible)[kVectors],
-                            V (&max)[kVectors], V (&sum)[kVectors]) {
+                            V (&max)[kVectors], V (&sum)[kVectors], Fetcher& fetcher) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   constexpr size_t kRows = kVectors * N;
@@ -130,7 +131,7 @@ HWY_NOINLINE void EdgeProbs(const Task& task, const RowTile& tile, float* HWY_RE
   }
   for (size_t i = 0; i < kVectors; ++i) visible[i] = {hn::Load(d, bounds + i * N), hn::Load(d, bounds + kRows + i * N)};
 
-  const EdgeScorePart<kVectors, V> part{task, tile, k, visible, probs, max};
+  const EdgeScorePart<kVectors, V> part{task, tile, k, visible, probs, max, fetcher};
   ForEachHeadPart(strips, part);
   // Keys of all vectors: hidden from some lane, seen by all, hidden from some lane.
   const int64_t common_begin = strips.begin[kVectors - 1];
@@ -138,7 +139,7 @@ HWY_NOINLINE void EdgeProbs(const Task& task, const RowTile& tile, float* HWY_RE
   const int64_t full_begin = ClampTo(tile.all_begin - block_row, common_begin, common_end);
   const int64_t full_end = ClampTo(tile.all_end - block_row, full_begin, common_end);
   part.template operator()<0, kVectors>(common_begin, full_begin);
-  ScoreKeys<kVectors, kRows, true>(tile.q, k.data, k.stride, task.qk_dim, full_begin, full_end, probs, max);
+  ScoreKeys<kVectors, kRows, true>(tile.q, k.data, k.stride, task.qk_dim, full_begin, full_end, probs, max, fetcher);
   part.template operator()<0, kVectors>(full_end, common_end);
   ForEachTailPart(strips, part);
 
@@ -150,7 +151,7 @@ HWY_NOINLINE void EdgeProbs(const Task& task, const RowTile& tile, float* HWY_RE
 // Keys [begin, end) of one block, relative to the block's first key row, for one tile.
 template <size_t kVectors>
 HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
-                              const KeyBlock& v, int64_t block_row, int64_t begin, int64_t end) {
+                              const KeyBlock& v, int64_t block_row, int64_t begin, int64_t end, Fetcher& fetcher) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
@@ -164,13 +165,13 @@ HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_
   Strips<kVectors> strips;
   if (edge) {
     strips = CutStrips<kVectors>(tile, block_row, begin, end);
-    EdgeProbs<kVectors>(task, tile, probs, k, block_row, strips, visible, max, sum);
+    EdgeProbs<kVectors>(task, tile, probs, k, block_row, strips, visible, max, sum, fetcher);
   } else {
     for (size_t i = 0; i < kVectors; ++i) {
       strips.begin[i] = begin;
       strips.end[i] = end;
     }
-    ScoreKeys<kVectors, kVectors * N, true>(tile.q, k.data, k.stride, task.qk_dim, begin, end, probs, max);
+    ScoreKeys<kVectors, kVectors * N, true>(tile.q, k.data, k.stride, task.qk_dim, begin, end, probs, max, fetcher);
     ProbKeys<kVectors, kVectors * N>(probs, begin, end, max, sum);
   }
 
@@ -198,7 +199,7 @@ HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_
 }
 
 using AttendBlockFunction = void (*)(const Task&, const RowTile&, float*, const KeyBlock&, const KeyBlock&, int64_t,
-                                     int64_t, int64_t);
+                                     int64_t, int64_t, Fetcher&);
 
 HWY_INLINE AttendBlockFunction AttendBlockFor(size_t vectors) {
   static_assert(kMaxVectors <= 4, "one case for each number of vectors");
@@ -374,6 +375,17 @@ void RowsInLanes(const Task& task) {
     if (task.state_in.given()) LoadStates(task, to.row_begin, to.rows, to.vectors, to.row_max, to.row_sum, to.row_acc);
   }
 
+  // What the next task reads comes in evenly, while this one's scores are computed.
+  Fetcher fetcher;
+  int64_t fetch_lines = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    fetcher.left[i] = task.ahead[i];
+    fetch_lines += task.ahead[i].lines;
+  }
+  const int64_t tile_keys = static_cast<int64_t>(TileShape<kMaxVectors>::kKeys);
+  const int64_t steps = tiles * ((any_end - any_begin) / tile_keys) + 1;
+  fetcher.lines_a_step = HWY_MIN(kMostLinesAStep, (fetch_lines + steps - 1) / steps);
+
   // 3. Blocks, at absolute positions: the first and the last may be partial.
   const int64_t unit = task.deliver == Deliver::kBlocks ? kBlockKeys : kSpanKeys;
   float* state = task.states;
@@ -387,8 +399,8 @@ void RowsInLanes(const Task& task) {
       const int64_t begin = HWY_MAX(row, tile[t].any_begin);
       const int64_t end = HWY_MIN(block_end, tile[t].any_end);
       if (begin >= end) continue;
-      AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row,
-                                      end - block_row);
+      AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row, end - block_row,
+                                      fetcher);
     }
     row = block_end;
     if (row < any_end && (task.kv_start + row) % unit != 0) continue;
