@@ -140,7 +140,8 @@ def main():
         # Fresh memory is not zero by chance.
         environment = {"MALLOC_PERTURB_": "165", **test["env"]}
         timeout = test["timeout"] * arguments.timeout_multiplier
-        start = (command, environment, test["workdir"], timeout)
+        # Paths in a test's command are relative to the build folder, as for `meson test`.
+        start = (command, environment, test["workdir"] or str(build), timeout)
         if is_catch2(test["cmd"][0]):
             report = reports / f"{file_name(test['name'])}.json"
             jobs.append((test["name"], functools.partial(run_catch2, *start, report, arguments.tag)))
