@@ -19,6 +19,10 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // cost balance (docs/PERFORMANCE.md).
 constexpr int64_t kPanelTiles = 4;
 
+// Of rows as long as these a panel's queries and sums and a block of K and V fill a second cache of 1 MiB: longer rows take
+// fewer tiles (d = 256: 4 tiles lose 4 %).
+constexpr int64_t kPanelDims = 2 * 128;
+
 // Panels of several tiles only where that leaves so many panels that none needs cutting over keys: causal ones differ by
 // a factor of two.
 constexpr int64_t kPanelsPerThread = 2 * kPiecesPerThread;
@@ -62,7 +66,8 @@ Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles) {
 
 int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, int32_t threads) {
   const int64_t tiles = product(run.batch, run.kv_heads, panels_of(plan, run.q_len, 1).count);
-  return std::clamp<int64_t>(tiles / (kPanelsPerThread * threads), 1, kPanelTiles);
+  const int64_t fit = std::clamp<int64_t>(kPanelTiles * kPanelDims / (run.qk_dim + run.v_dim), 1, kPanelTiles);
+  return std::clamp<int64_t>(tiles / (kPanelsPerThread * threads), 1, fit);
 }
 
 lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_plan& plan) {
