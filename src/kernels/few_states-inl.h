@@ -130,7 +130,7 @@ static HWY_NOINLINE void StoreFewResults(const Task& task, const FewScratch& s) 
     const auto canonical = [&](V v) HWY_ATTR { return CanonicalNaN(d, hn::Add(v, zero)); };
     if (task.state_out.given()) {
       const V state_max = hn::IfThenElse(hn::IsNaN(sum), sum, max);
-      float value = hn::GetLane(CanonicalNaN(d, state_max));
+      float value = hn::GetLane(canonical(state_max));
       static_cast<float*>(task.state_out.max.data)[RowOffset(task.state_out.max, row, task.group_size)] = value;
       value = hn::GetLane(canonical(sum));
       static_cast<float*>(task.state_out.sum.data)[RowOffset(task.state_out.sum, row, task.group_size)] = value;

@@ -72,6 +72,21 @@ template <>
 struct TileShape<1> {
   static constexpr size_t kKeys = 16;
 };
+#elif !HWY_NATIVE_FMA
+// 16 registers, of which a product takes one more where multiply and add are two instructions.
+inline constexpr size_t kMaxVectors = 3;
+template <>
+struct TileShape<3> {
+  static constexpr size_t kKeys = 3;
+};
+template <>
+struct TileShape<2> {
+  static constexpr size_t kKeys = 5;
+};
+template <>
+struct TileShape<1> {
+  static constexpr size_t kKeys = 8;
+};
 #else
 // 16 registers.
 inline constexpr size_t kMaxVectors = 3;
@@ -160,8 +175,11 @@ HWY_NOINLINE void ScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRI
     ScoreTile<kStrips, kKeys, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows,
                                                max);
   }
-  for (; j + 4 <= end; j += 4) {
-    ScoreTile<kStrips, 4, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
+  if constexpr (kKeys > 4) {
+    for (; j + 4 <= end; j += 4) {
+      ScoreTile<kStrips, 4, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows,
+                                             max);
+    }
   }
   for (; j < end; ++j) {
     ScoreTile<kStrips, 1, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
@@ -323,7 +341,10 @@ HWY_NOINLINE void AddValues(const float* HWY_RESTRICT p, const float* HWY_RESTRI
   for (; x + kDims <= v_dim; x += kDims) {
     ValueTile<kVectors, kDims, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
   }
-  for (; x + 4 <= v_dim; x += 4) ValueTile<kVectors, 4, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
+  if constexpr (kDims > 4) {
+    for (; x + 4 <= v_dim; x += 4)
+      ValueTile<kVectors, 4, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
+  }
   for (; x < v_dim; ++x) ValueTile<kVectors, 1, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
 }
 

@@ -184,7 +184,7 @@ static HWY_NOINLINE void StoreResults(const Task& task, int64_t row_begin, int64
     for (size_t r = 0; r < lanes; r += N) {
       const auto row_sum = hn::Load(d, sum + r);
       const auto row_max = hn::IfThenElse(hn::IsNaN(row_sum), row_sum, hn::Load(d, max + r));
-      hn::Store(CanonicalNaN(d, row_max), d, spare + r);
+      hn::Store(CanonicalNaN(d, hn::Add(row_max, zero)), d, spare + r);
       hn::Store(CanonicalNaN(d, hn::Add(row_sum, zero)), d, spare + lanes + r);
     }
     StoreRows(task.state_out.max, row_begin, rows, task.group_size, vectors, 1, spare);

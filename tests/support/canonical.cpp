@@ -163,7 +163,7 @@ Result canonical(const Prepared& p) {
         }
         result.lse.at(b, h, i) = std::isnan(state.sum) ? one_nan(state.sum) : log_sum_exp(state);
         if (!states) continue;
-        result.state_max.at(b, h, i) = state.max;
+        result.state_max.at(b, h, i) = state.max + 0.0f;  // one zero: which operand of a maximum wins is not arithmetic
         result.state_sum.at(b, h, i) = state.sum;
       }
     }
