@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "lanewise/lanewise.h"
 #include "status.hpp"
 
 namespace lanewise {
@@ -27,10 +28,30 @@ inline lw_status not_served(const char* what) {
   return failure(LW_UNSUPPORTED, "%s: not served by this version of lanewise", what);
 }
 
+// Bytes of a struct in lanewise 0.1, on machines with pointers of 64 bits: what every later version accepts, however far
+// the struct has grown (tests/abi). Numbers, since sizeof grows with it.
+template <class Struct>
+inline constexpr int64_t kOldestSize = sizeof(Struct);
+#if INTPTR_MAX == INT64_MAX
+template <>
+inline constexpr int64_t kOldestSize<lw_problem> = 320;
+template <>
+inline constexpr int64_t kOldestSize<lw_inputs> = 960;
+template <>
+inline constexpr int64_t kOldestSize<lw_outputs> = 536;
+template <>
+inline constexpr int64_t kOldestSize<lw_executor> = 104;
+template <>
+inline constexpr int64_t kOldestSize<lw_options> = 80;
+template <>
+inline constexpr int64_t kOldestSize<lw_explanation> = 144;
+#endif
+
 // Copies a caller's struct into this version's: what an older caller's lacks stays zero; a newer caller's extra fields
 // must be zero. Every struct opens with its size.
 template <class Struct>
 lw_status copy_struct(const char* name, const Struct* from, int64_t smallest, Struct& to) {
+  smallest = smallest < kOldestSize<Struct> ? smallest : kOldestSize<Struct>;
   if (from == nullptr) return failure(LW_INVALID_ARGUMENT, "%s is a null pointer", name);
   const int64_t size = from->struct_size;
   if (size < smallest || size > 65536) {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "check.hpp"
 #include "fp_environment.hpp"
 #include "problem.hpp"
 #include "status.hpp"
@@ -26,13 +27,6 @@ constexpr int64_t kPanelDims = 2 * 128;
 // Panels of several tiles only where that leaves so many panels that none needs cutting over keys: causal ones differ by
 // a factor of two.
 constexpr int64_t kPanelsPerThread = 2 * kPiecesPerThread;
-
-// a * b * c, at most INT64_MAX: capacities may be absurd.
-int64_t product(int64_t a, int64_t b, int64_t c) {
-  int64_t ab = 0, abc = 0;
-  if (__builtin_mul_overflow(a, b, &ab) || __builtin_mul_overflow(ab, c, &abc)) return INT64_MAX;
-  return abc;
-}
 
 int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
 
@@ -65,7 +59,7 @@ Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles) {
 }
 
 int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, int32_t threads) {
-  const int64_t tiles = product(run.batch, run.kv_heads, panels_of(plan, run.q_len, 1).count);
+  const int64_t tiles = saturating_product(run.batch, run.kv_heads, panels_of(plan, run.q_len, 1).count);
   const int64_t fit = std::clamp<int64_t>(kPanelTiles * kPanelDims / (run.qk_dim + run.v_dim), 1, kPanelTiles);
   return std::clamp<int64_t>(tiles / (kPanelsPerThread * threads), 1, fit);
 }
@@ -74,10 +68,10 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   if (const lw_status s = check_problem(problem, plan.problem); s.code != LW_OK) return s;
   const char* target = nullptr;
   if (options != nullptr) {
-    if (options->struct_size < static_cast<int64_t>(sizeof(lw_options)) || options->struct_size > 65536) {
+    if (options->struct_size < kOldestSize<lw_options> || options->struct_size > 65536) {
       return failure(LW_INVALID_ARGUMENT,
                      "options.struct_size is %lld; allowed is sizeof(lw_options) of lanewise 0.1 or newer (%d ...)",
-                     static_cast<long long>(options->struct_size), static_cast<int>(sizeof(lw_options)));
+                     static_cast<long long>(options->struct_size), static_cast<int>(kOldestSize<lw_options>));
     }
     target = options->target;
   }
@@ -100,7 +94,7 @@ WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads) {
   // Fewer than kPiecesPerThread * threads panels are above the cut. The pieces wanted of all of them together are at
   // most the work over the cut plus one a panel; where spans are too few for that, blocks are taken, and a span has 16
   // of them.
-  const int64_t panels_capacity = product(p.batch, p.kv_heads, panels_of(plan, p.q_len, 1).count);
+  const int64_t panels_capacity = saturating_product(p.batch, p.kv_heads, panels_of(plan, p.q_len, 1).count);
   const int64_t cut = kPiecesPerThread * threads;
   const int64_t panels = std::min(panels_capacity, cut);
   const int64_t spans = p.kv_len / kSpanKeys + 2;  // the first and the last may be partial
@@ -117,31 +111,6 @@ int64_t workspace_size(const lw_plan& plan, int32_t threads) {
   threads = std::max(threads, 1);
   const WorkspaceLayout layout = workspace_layout(plan, threads);
   return layout.states + layout.arrivals + plan.task_scratch * threads;
-}
-
-lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* explanation) {
-  if (explanation == nullptr) return failure(LW_INVALID_ARGUMENT, "explanation is a null pointer");
-  if (explanation->struct_size != static_cast<int64_t>(sizeof(lw_explanation))) {
-    return failure(LW_INVALID_ARGUMENT, "explanation.struct_size is %lld; allowed is sizeof(lw_explanation), %d",
-                   static_cast<long long>(explanation->struct_size), static_cast<int>(sizeof(lw_explanation)));
-  }
-  const lw_problem& p = plan.problem;
-  *explanation = lw_explanation();
-  explanation->struct_size = sizeof(lw_explanation);
-  explanation->target = target_name(plan.target);
-  explanation->kernel = p.q_len * group_size(p) <= plan.kernels.few_rows ? "keys-in-lanes" : "rows-in-lanes";
-  explanation->arithmetic = "canonical";
-  explanation->note =
-      plan.kernels.fma ? "" : "this target has no fused multiply-add: results differ in bits from targets that have";
-  explanation->lanes = static_cast<int32_t>(plan.kernels.lanes);
-  explanation->tile_rows = static_cast<int32_t>(plan.kernels.lanes * plan.kernels.rows_max_vectors);
-  explanation->tile_keys = static_cast<int32_t>(plan.kernels.rows_tile_keys);
-  explanation->phases = 2;
-  explanation->row_tiles = panels_of(plan, p.q_len, 1).count;
-  explanation->tasks =
-      product(p.batch, p.kv_heads, panels_of(plan, p.q_len, panel_tiles_of(plan, p, std::max(threads, 1))).count);
-  explanation->workspace = workspace_size(plan, threads);
-  return ok();
 }
 
 }  // namespace lanewise

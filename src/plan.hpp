@@ -18,7 +18,15 @@ struct lw_plan {
 
 namespace lanewise {
 
+// a * b * c, at most INT64_MAX: capacities may be absurd.
+inline int64_t saturating_product(int64_t a, int64_t b, int64_t c) {
+  int64_t ab = 0, abc = 0;
+  if (__builtin_mul_overflow(a, b, &ab) || __builtin_mul_overflow(ab, c, &abc)) return INT64_MAX;
+  return abc;
+}
+
 lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_plan& plan);
+// explain.cpp.
 lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* explanation);
 
 // Exact for `threads` workers; 0 where there is nothing to compute.

@@ -21,6 +21,7 @@ void add_append(CLI::App& app, Action& chosen);
 void add_attend(CLI::App& app, Action& chosen);
 void add_explain(CLI::App& app, Action& chosen);
 void add_info(CLI::App& app, Action& chosen);
+void add_manual(CLI::App& app, Action& chosen);  // and completion; listed nowhere: for the build
 void add_merge(CLI::App& app, Action& chosen);
 void add_scale_study(CLI::App& app, Action& chosen);
 void add_selftest(CLI::App& app, Action& chosen);

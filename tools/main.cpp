@@ -29,7 +29,7 @@ std::string text_of(const CLI::App& app, const CLI::ParseError& error, int argc,
   if (missing && app.get_subcommands().empty()) {
     std::string names;
     for (const CLI::App* command : app.get_subcommands(nullptr))
-      names += (names.empty() ? "" : ", ") + command->get_name();
+      if (!command->get_group().empty()) names += (names.empty() ? "" : ", ") + command->get_name();
     const std::string given =
         argc > 1 ? "there is no command " + lanewise::io::quote(argv[1]) : std::string("a command is needed");
     return given + "; there are " + names + " (--help tells more)";
@@ -59,6 +59,7 @@ int run(int argc, char** argv) {
   lanewise::tools::add_append(app, action);
   lanewise::tools::add_explain(app, action);
   lanewise::tools::add_info(app, action);
+  lanewise::tools::add_manual(app, action);
   lanewise::tools::add_scale_study(app, action);
   lanewise::tools::add_selftest(app, action);
   lanewise::tools::add_weights(app, action);
