@@ -82,6 +82,8 @@ std::string layout_text(const AttentionCase& c) {
   if (c.k_transposed) text += "_kt";
   if (c.v_transposed) text += "_vt";
   if (c.out_transposed) text += "_ot";
+  if (c.page_size > 0) text += "_page" + std::to_string(c.page_size);
+  if (c.v_in_k) text += "_vink";
   return text;
 }
 
@@ -91,8 +93,50 @@ bool parse_layout(const std::string& text, AttentionCase& c) {
     if (part == "kt") c.k_transposed = true;
     if (part == "vt") c.v_transposed = true;
     if (part == "ot") c.out_transposed = true;
+    if (part == "vink") c.v_in_k = true;
+    if (part.compare(0, 4, "page") == 0 && !parse_size(part, "page", c.page_size)) return false;
   }
   return true;  // name_of tells whether anything else was in there
+}
+
+// b<batch>, or b<batch>+<decodes>.
+bool parse_batch(const std::string& text, AttentionCase& c) {
+  const std::vector<std::string> parts = split(text, '+');
+  if (parts.size() == 1) return parse_size(parts[0], "b", c.batch);
+  return parts.size() == 2 && parse_number(parts[0], "b", c.batch) && c.batch >= 0 &&
+         parse_size(parts[1], "", c.decodes);
+}
+
+struct KernelName {
+  Kernel kernel;
+  const char* suffix;
+};
+constexpr KernelName kKernels[] = {
+    {Kernel::kChosen, ""}, {Kernel::kKeysInLanes, ".keys"}, {Kernel::kRowsInLanes, ".rows"}};
+
+std::string target_text(const AttentionCase& c) {
+  if (c.onednn) return "onednn";
+  std::string text = c.target;
+  for (const KernelName& k : kKernels) {
+    if (k.kernel == c.kernel) text += k.suffix;
+  }
+  return text;
+}
+
+void parse_target(const std::string& text, AttentionCase& c) {
+  const size_t dot = std::min(text.find('.'), text.size());
+  c.target = text.substr(0, dot);
+  for (const KernelName& k : kKernels) {
+    if (text.substr(dot) == k.suffix) c.kernel = k.kernel;
+  }
+}
+
+// Combinations that have no tensors.
+bool has_tensors(const AttentionCase& c) {
+  const bool transposed = c.k_transposed || c.v_transposed || c.out_transposed;
+  if (transposed && (c.page_size > 0 || c.decodes > 0)) return false;
+  if (c.v_in_k && (c.v_dim > c.qk_dim || c.v_transposed)) return false;
+  return !c.onednn || (c.page_size == 0 && c.decodes == 0 && !c.v_in_k);
 }
 
 std::string arithmetic_text(const AttentionCase& c) {
@@ -107,10 +151,11 @@ int64_t element_size(int32_t type) { return type == LW_TYPE_F32 ? 4 : 2; }
 std::string name_of(const AttentionCase& c) {
   std::ostringstream name;
   name << (c.onednn ? "onednn" : "attention") << '/' << type_text(c.q_type) << '_' << type_text(c.kv_type) << '/'
-       << arithmetic_text(c) << '/' << rule_text(c) << "/q" << c.q_len << "_kv" << c.kv_len << "/b" << c.batch << "_h"
-       << c.q_heads << '_' << c.kv_heads << "/d" << c.qk_dim;
+       << arithmetic_text(c) << '/' << rule_text(c) << "/q" << c.q_len << "_kv" << c.kv_len << "/b" << c.batch;
+  if (c.decodes > 0) name << '+' << c.decodes;
+  name << "_h" << c.q_heads << '_' << c.kv_heads << "/d" << c.qk_dim;
   if (c.v_dim != c.qk_dim) name << '_' << c.v_dim;
-  name << '/' << layout_text(c) << '/' << (c.onednn ? "onednn" : c.target) << "/t" << c.threads;
+  name << '/' << layout_text(c) << '/' << target_text(c) << "/t" << c.threads;
   return name.str();
 }
 
@@ -128,19 +173,18 @@ bool parse_name(const std::string& name, AttentionCase& result) {
   if (parts[2] == "native_bf16") c.arithmetic = LW_ARITHMETIC_NATIVE_BF16;
   if (!parse_rule(parts[3], c) || !parse_layout(parts[7], c)) return false;
   if (!parse_size(lengths[0], "q", c.q_len) || !parse_size(lengths[1], "kv", c.kv_len)) return false;
-  if (!parse_size(heads[0], "b", c.batch) || !parse_size(heads[1], "h", c.q_heads) ||
-      !parse_size(heads[2], "", c.kv_heads)) {
+  if (!parse_batch(heads[0], c) || !parse_size(heads[1], "h", c.q_heads) || !parse_size(heads[2], "", c.kv_heads)) {
     return false;
   }
   if (!parse_size(dims[0], "d", c.qk_dim)) return false;
   c.v_dim = c.qk_dim;
   if (dims.size() == 2 && !parse_size(dims[1], "", c.v_dim)) return false;
-  c.target = parts[8];
+  parse_target(parts[8], c);
   int64_t threads = 0;
   if (!parse_size(parts[9], "t", threads) || threads > 4096) return false;
   c.threads = static_cast<int32_t>(threads);
   // Writing it again shows what the parts above let pass.
-  if (name_of(c) != name) return false;
+  if (name_of(c) != name || !has_tensors(c)) return false;
   result = c;
   return true;
 }
@@ -152,9 +196,9 @@ struct Keys {
 };
 
 // Keys that query i of a sequence sees.
-Keys visible_keys(const AttentionCase& c, int64_t i) {
-  const int64_t position = c.kv_len - c.q_len + i;
-  Keys keys = {0, c.kv_len};
+Keys visible_keys(const AttentionCase& c, const Sequence& sequence, int64_t i) {
+  const int64_t position = sequence.kv_len - sequence.q_len + i;
+  Keys keys = {0, sequence.kv_len};
   if (c.window_left >= 0) keys.begin = std::max<int64_t>(keys.begin, position - c.window_left);
   if (c.window_right >= 0) keys.end = std::min(keys.end, position + c.window_right + 1);
   if (c.causal) keys.end = std::min(keys.end, position + 1);
@@ -164,22 +208,34 @@ Keys visible_keys(const AttentionCase& c, int64_t i) {
 
 }  // namespace
 
+std::vector<Sequence> sequences_of(const AttentionCase& c) {
+  std::vector<Sequence> sequences(static_cast<size_t>(c.batch), {c.q_len, c.kv_len});
+  for (int64_t i = 0; i < c.decodes; ++i) sequences.push_back({1, std::max<int64_t>(1, c.kv_len >> (i % 8))});
+  return sequences;
+}
+
 double visible_scores(const AttentionCase& c) {
   double pairs = 0;
-  for (int64_t i = 0; i < c.q_len; ++i) {
-    const Keys keys = visible_keys(c, i);
-    pairs += static_cast<double>(keys.end - keys.begin);
+  for (const Sequence& sequence : sequences_of(c)) {
+    for (int64_t i = 0; i < sequence.q_len; ++i) {
+      const Keys keys = visible_keys(c, sequence, i);
+      pairs += static_cast<double>(keys.end - keys.begin);
+    }
   }
-  return pairs * static_cast<double>(c.batch * c.q_heads);
+  return pairs * static_cast<double>(c.q_heads);
 }
 
 double flops_of(const AttentionCase& c) { return 2 * visible_scores(c) * static_cast<double>(c.qk_dim + c.v_dim); }
 
 double key_bytes_of(const AttentionCase& c) {
-  // Bounds go up with the query, so the first and the last query's keys span all of them.
-  const int64_t keys = visible_keys(c, c.q_len - 1).end - visible_keys(c, 0).begin;
-  return static_cast<double>(std::max<int64_t>(0, keys) * element_size(c.kv_type) * (c.qk_dim + c.v_dim) * c.kv_heads *
-                             c.batch);
+  const int64_t row = element_size(c.kv_type) * (c.v_in_k ? c.qk_dim : c.qk_dim + c.v_dim) * c.kv_heads;
+  double bytes = 0;
+  for (const Sequence& sequence : sequences_of(c)) {
+    // Bounds go up with the query, so the first and the last query's keys span all of them.
+    const int64_t keys = visible_keys(c, sequence, sequence.q_len - 1).end - visible_keys(c, sequence, 0).begin;
+    bytes += static_cast<double>(std::max<int64_t>(0, keys)) * static_cast<double>(row);
+  }
+  return bytes;
 }
 
 }  // namespace lanewise::bench

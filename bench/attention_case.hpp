@@ -1,23 +1,29 @@
 // A bench case and its name, which says everything about it:
 //
-//   attention/<q type>_<kv
-//   type>/<arithmetic>/<rule>/q<q_len>_kv<kv_len>/b<batch>_h<q_heads>_<kv_heads>/d<dim>/<layout>/<target>/t<threads>
+//   attention/<types>/<arithmetic>/<rule>/q<q_len>_kv<kv_len>/b<batch>_h<q_heads>_<kv_heads>/d<dim>/<layout>/<target>/t<n>
 //
-//   types       f32, bf16, f16
+//   types       <q type>_<kv type>: f32, bf16, f16
 //   arithmetic  canonical, native_bf16
 //   rule        full, causal, window<left>_<right> (-1: open); several are joined by a dot: causal.window127_-1
+//   batch       sequences; <n>+<m>: ragged, n sequences as the lengths say and m of one query each, their keys kv_len / 1,
+//               / 2, ... / 128 in turns
 //   dim         one number, or <qk_dim>_<v_dim>
-//   layout      bhld or blhd, then any of _kt, _vt, _ot: K, V or the output with len as its last axis
-//   target      AVX3_ZEN4, AVX2, ...
+//   layout      bhld or blhd, then any of _kt, _vt, _ot: K, V or the output with len as its last axis; _page<size>: K and V
+//               in pages of so many keys, in random order; _vink: V is the first v_dim dims of K's rows
+//   target      AVX3_ZEN4, AVX2, ...; .keys or .rows: all panels by that kernel, where it can
+//   n           threads
 // The same problem by oneDNN's matmul, softmax, matmul is called onednn/.../matmul/.../onednn/t<threads>.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lanewise/lanewise.h"
 
 namespace lanewise::bench {
+
+enum class Kernel { kChosen, kKeysInLanes, kRowsInLanes };
 
 struct AttentionCase {
   bool onednn = false;
@@ -27,9 +33,13 @@ struct AttentionCase {
   int64_t window_left = -1, window_right = -1;
   int64_t q_len = 1, kv_len = 1;
   int64_t batch = 1, q_heads = 1, kv_heads = 1;
+  int64_t decodes = 0;  // further sequences of one query
   int64_t qk_dim = 64, v_dim = 64;
   bool tokens_first = false;  // blhd
   bool k_transposed = false, v_transposed = false, out_transposed = false;
+  int64_t page_size = 0;  // 0: no pages
+  bool v_in_k = false;
+  Kernel kernel = Kernel::kChosen;
   std::string target;
   int32_t threads = 1;
 };
@@ -40,6 +50,12 @@ std::string name_of(const AttentionCase& c);
 bool parse_name(const std::string& name, AttentionCase& c);
 
 int64_t element_size(int32_t type);  // bytes
+
+// The sequences of a case, one after the other.
+struct Sequence {
+  int64_t q_len, kv_len;
+};
+std::vector<Sequence> sequences_of(const AttentionCase& c);
 
 // Pairs of query and key that the rules let see each other, over all heads and sequences.
 double visible_scores(const AttentionCase& c);

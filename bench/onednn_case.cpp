@@ -7,6 +7,9 @@
 
 #include <dnnl.hpp>
 
+#include "case_tensors.hpp"
+#include "huge_buffer.hpp"
+
 #if defined(_OPENMP)
 #include <omp.h>  // oneDNN takes its number of threads from the runtime alone
 #endif

@@ -1,4 +1,4 @@
-// A case with its plan, its tensors on huge pages and its workspace: ready to run.
+// A case with its plan, its tensors and its workspace: ready to run.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "attention_case.hpp"
-#include "huge_buffer.hpp"
-#include "lanewise/lanewise.hpp"
 #include "peaks.hpp"
 #include "team.hpp"
 
@@ -27,17 +25,6 @@ class PreparedCase {
 
 // Fails with a message in `problem` if the case cannot run here.
 std::unique_ptr<PreparedCase> prepare(const AttentionCase& c, std::string& problem);
-
-// The problem of a case (not of a oneDNN case's).
-Problem problem_of(const AttentionCase& c);
-
-// Tensors of a case: q, k, v filled with numbers of variance 1, out zero.
-struct CaseTensors {
-  explicit CaseTensors(const AttentionCase& c);
-  HugeBuffer q, k, v, out;
-  Inputs inputs;
-  Outputs outputs;
-};
 
 // Seconds of one of `runs` runs that follow one another.
 double seconds_of(PreparedCase& prepared, int64_t runs, Clock clock = Clock::kWall);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a tiny case of each bench program, by a name that is not among the standard cases, and looks at the report."""
+"""Runs tiny cases of each bench program, by names that are not among the standard cases, and looks at the reports."""
 
 import json
 import subprocess
@@ -18,14 +18,25 @@ def first_target(program):
     return done.stdout.split()[0].split("/")[8]
 
 
-def main():
-    attention, kernels = sys.argv[1:]
-    name = f"attention/f32_f32/canonical/causal/q5_kv23/b1_h2_1/d24/bhld/{first_target(attention)}/t1"
-    (case,) = report(attention, name)
-    print(f"{case['name']}: {case['pct_of_limit']:.2f} % of {case['limit']:.1f}, {case['gflops']:.2f} GFLOP/s")
-    assert case["name"] == name, "the case has another name than asked for"
+def check_case(program, name):
+    (case,) = report(program, name)
+    assert case["name"] == name, f"the case has another name than asked for: {case['name']}"
     assert not case.get("error_occurred"), case.get("error_message")
+    print(f"{name}: {case['pct_of_limit']:.2f} % of {case['limit']:.1f}, {case['gflops']:.2f} GFLOP/s")
     assert case["pct_of_limit"] > 0 and case["limit"] > 0 and case["gflops"] > 0 and case["gbps"] > 0
+
+
+def main():
+    attention, decode, kernels = sys.argv[1:]
+    target = first_target(attention)
+    check_case(attention, f"attention/f32_f32/canonical/causal/q5_kv23/b1_h2_1/d24/bhld/{target}/t1")
+    for sizes, layout, kernel in [
+        ("q1_kv700/b2_h6_2/d24", "blhd", ""),
+        ("q1_kv37/b2_h2_1/d40_16", "bhld_page5_vink", ".rows"),
+        ("q19_kv50/b1+9_h2_1/d8", "blhd_page16", ".keys"),
+        ("q3_kv300/b0+3_h2_1/d8", "bhld", ""),
+    ]:
+        check_case(decode, f"attention/f32_f32/canonical/causal/{sizes}/{layout}/{target}{kernel}/t2")
 
     parts = report(kernels, "kernels/(scores/d32/v1|probs/v1)/")
     print(f"bench_kernels: {len(parts)} parts")

@@ -6,27 +6,6 @@
 namespace lanewise::bench {
 namespace {
 
-class GroupBuilder {
- public:
-  size_t add(const AttentionCase& c) {
-    group_.cases.push_back(c);
-    return group_.cases.size() - 1;
-  }
-  void share(size_t a, double asked, const std::string& text) {
-    group_.promises.push_back({text, Measure::kShareOfPeak, asked, a});
-  }
-  void ratio(Measure measure, size_t a, size_t b, double asked, const std::string& text) {
-    group_.promises.push_back({text, measure, asked, a, b});
-  }
-  void time(Measure measure, size_t a, double asked, const std::string& text) {
-    group_.promises.push_back({text, measure, asked, a});
-  }
-  PromiseGroup take() { return std::move(group_); }
-
- private:
-  PromiseGroup group_;
-};
-
 std::string dim_text(int64_t dim) { return "d=" + std::to_string(dim); }
 
 // One head of 4096 queries and keys.
@@ -98,8 +77,8 @@ PromiseGroup transposed_layouts() {
 PromiseGroup tiny_call() {
   GroupBuilder group;
   const size_t tiny = group.add(basic_case(4, 64, 1));
-  group.time(Measure::kMicroseconds, tiny, 1.0, "tiny call L=S=4 d=64 on a ready plan, us");
-  group.time(Measure::kPlanMake, tiny, 3.0, "Plan::make for it, us");
+  group.one(Measure::kMicroseconds, tiny, 1.0, "tiny call L=S=4 d=64 on a ready plan, us");
+  group.one(Measure::kPlanMake, tiny, 3.0, "Plan::make for it, us");
   return group.take();
 }
 
@@ -110,7 +89,7 @@ bool runs_here(const std::string& target) {
 
 }  // namespace
 
-std::vector<PromiseGroup> promise_groups() {
+std::vector<PromiseGroup> attention_promises() {
   std::vector<PromiseGroup> groups = {long_rows(128, 0.93, true), long_rows(64, 0.90, true),
                                       long_rows(32, 0.86, false), long_rows(80, 0.86, false),
                                       long_rows(96, 0.86, false), long_rows(256, 0.86, false)};
