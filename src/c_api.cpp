@@ -95,6 +95,11 @@ LW_API lw_status lw_plan_explain(const lw_plan* plan, int32_t threads, lw_explan
   return explain_plan(*plan, threads, explanation);
 }
 
+LW_API int64_t lw_plan_reasons(const lw_plan* plan, const lw_inputs* inputs, int32_t threads, char* text,
+                               int64_t size) {
+  return plan == nullptr ? 0 : plan_reasons(*plan, inputs, threads, text, text == nullptr ? 0 : size);
+}
+
 LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses,
                           int32_t count, const lw_outputs* merged) {
   return merge(problem, outs, lses, count, merged);

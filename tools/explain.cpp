@@ -1,11 +1,16 @@
-// `lanewise explain`: what a plan decides for a problem, as `key: value` lines.
+// `lanewise explain`: what a plan decides for a problem and why, as `key: value` lines; with --run also how long a run
+// should take by this machine's limits, and how long it takes.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <sstream>
+#include <vector>
 
 #include "command.hpp"
 #include "flags.hpp"
+#include "predict.hpp"
 #include "run_case.hpp"
 
 namespace lanewise::tools {
@@ -13,6 +18,7 @@ namespace {
 
 struct ExplainFlags : Flags {
   std::string shape;
+  bool run = false;
 };
 
 const char* type_text(int32_t type) {
@@ -30,6 +36,76 @@ lanewise::Problem problem_of(const ExplainFlags& flags) {
   problem.k_type = problem.v_type = type("--kv-dtype", flags.kv_dtype, problem.q_type);
   problem.out_type = type("--out-dtype", flags.out_dtype, problem.q_type);
   return problem;
+}
+
+// The case to run: the file's, or random numbers of the shape. Uniform over +-sqrt(3), variance 1.
+ProblemCase case_of(const ExplainFlags& flags) {
+  if (flags.shape.empty()) return make_case(load_tensors(flags, "", Load::everything), flags);
+  const std::vector<int64_t> n = parse_integers("--shape", flags.shape, 7);
+  const struct {
+    const char* name;
+    std::vector<int64_t> shape;
+    const std::string& type;
+  } wanted[] = {{"q", {n[0], n[1], n[3], n[5]}, flags.dtype},
+                {"k", {n[0], n[2], n[4], n[5]}, flags.kv_dtype.empty() ? flags.dtype : flags.kv_dtype},
+                {"v", {n[0], n[2], n[4], n[6]}, flags.kv_dtype.empty() ? flags.dtype : flags.kv_dtype}};
+  TensorSet tensors;
+  uint32_t state = 1;
+  for (const auto& t : wanted) {
+    io::Tensor tensor = io::make_tensor(t.name, io::Type::f32, t.shape);
+    for (int64_t i = 0; i < tensor.count(); ++i) {
+      state = state * 1664525u + 1013904223u;
+      tensor.as<float>()[i] = static_cast<float>(static_cast<int32_t>(state >> 24) - 128) * (1.75f / 128.0f);
+    }
+    tensors.emplace(t.name, std::move(tensor));
+  }
+  return make_case(std::move(tensors), flags);
+}
+
+void print_reasons(const lanewise::Plan& plan, int32_t threads, const lw_inputs* inputs) {
+  std::string text(static_cast<size_t>(plan.reasons(threads, nullptr, 0, inputs)) + 1, '\0');
+  (void)plan.reasons(threads, text.data(), static_cast<int64_t>(text.size()), inputs);
+  text.pop_back();
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    // Keys that the lines above have are reasons of those.
+    std::printf("%s%s\n", line.rfind("faster: ", 0) == 0 ? "" : "why_", line.c_str());
+  }
+}
+
+// Measures the machine around the run: on a shared one a single moment says little.
+int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions options, int32_t threads) {
+  const ProblemCase c = case_of(flags);
+  print_reasons(plan, threads, &c.inputs);
+  const lw_explanation e = plan.explain(threads);
+  options.lse = false;
+  options.threads = threads;
+  options.should_stop = interrupted();
+  catch_interrupts();
+  MachineLimits limits = measure_limits(c, e, threads);
+  double best = 0;
+  constexpr int kRounds = 3;
+  for (int round = 0; round < kRounds; ++round) {
+    options.repeat = 1;
+    RunResult result = run_case(c, options);
+    if (!result.stopped) {
+      constexpr double kRound = 0.15;  // seconds
+      options.repeat = std::clamp<int64_t>(static_cast<int64_t>(kRound / std::max(result.seconds, 1e-7)), 2, 10000);
+      result = run_case(c, options);
+    }
+    if (result.stopped) return kStopped;
+    best = round == 0 ? result.seconds : std::min(best, result.seconds);
+    limits = best_of(limits, measure_limits(c, e, threads));
+  }
+  const Prediction prediction = predict(c, e, threads, limits);
+  const double predicted = prediction.seconds();
+  std::printf("fma_peak: %.1f GFLOP/s on %d threads\n", limits.fma / 1e9, threads);
+  std::printf("read_bandwidth: %.1f GB/s of these keys and values\n", limits.bandwidth / 1e9);
+  std::printf("predicted_time: %s (arithmetic %s, reading %s)\n", seconds_text(predicted).c_str(),
+              seconds_text(prediction.arithmetic).c_str(), seconds_text(prediction.memory).c_str());
+  std::printf("measured_time: %s\n", seconds_text(best).c_str());
+  std::printf("prediction_error: %+.1f %%\n", 100 * (predicted / best - 1));
+  return kSuccess;
 }
 
 int explain(const ExplainFlags& flags) {
@@ -63,17 +139,20 @@ int explain(const ExplainFlags& flags) {
   number("threads", threads);
   number("workspace", e.workspace);
   std::printf("note: %s\n", e.note != nullptr && e.note[0] != '\0' ? e.note : "none");
+  if (flags.run) return run(flags, plan, options, threads);
+  print_reasons(plan, threads, nullptr);
   return kSuccess;
 }
 
 }  // namespace
 
 void add_explain(CLI::App& app, Action& chosen) {
-  CLI::App* command = app.add_subcommand("explain", "The plan for a problem, as key: value lines");
+  CLI::App* command = app.add_subcommand("explain", "The plan for a problem and its reasons, as key: value lines");
   const auto flags = std::make_shared<ExplainFlags>();
   add_problem_flags(*command, *flags);
   command->add_option("--shape", flags->shape, "batch,q_heads,kv_heads,q_len,kv_len,qk_dim,v_dim, instead of tensors")
       ->option_text("B,H,HK,L,S,D,DV");
+  command->add_flag("--run", flags->run, "run it: predicted time by this machine's limits, measured time, error");
   command->footer("Example: lanewise explain --shape 1,32,8,512,4096,128,128 --causal --threads 8");
   command->callback([flags, &chosen] { chosen = [flags] { return explain(*flags); }; });
 }

@@ -330,6 +330,13 @@ typedef struct lw_explanation {
 /* Fills *explanation (struct_size set by the caller) for runs on `threads` threads. */
 LW_API lw_status lw_plan_explain(const lw_plan* plan, int32_t threads, lw_explanation* explanation);
 
+/* Why a plan is what it is, as lines "target: ...", "kernel: ...", "tile: ...", "split: ...", and a line "faster: ..." for
+ * everything known that would make runs faster and what it needs. For people: the wording changes between versions.
+ *   inputs   NULL, or a run's: their strides and addresses then count too
+ *   text     written like snprintf does: at most `size` bytes with the final zero. NULL with size 0 is fine
+ * Returns the length of the whole text without the zero; 0 where plan is NULL. */
+LW_API int64_t lw_plan_reasons(const lw_plan* plan, const lw_inputs* inputs, int32_t threads, char* text, int64_t size);
+
 /* ---- Partial results and caches ---------------------------------------------------------------------------------- */
 
 /* Combines results over disjoint key ranges (shared prefixes, cascades, several devices): with m = max of the parts'

@@ -147,6 +147,10 @@ class Plan {
     (void)lw_plan_explain(plan_, threads, &explanation);
     return explanation;
   }
+  // Why, and what would be faster, as lines of text: lw_plan_reasons.
+  int64_t reasons(int32_t threads, char* text, int64_t size, const lw_inputs* inputs = nullptr) const noexcept {
+    return lw_plan_reasons(plan_, inputs, threads, text, size);
+  }
 
  private:
   lw_plan* plan_ = nullptr;

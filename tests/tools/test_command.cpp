@@ -90,6 +90,27 @@ TEST_CASE("explain prints key: value lines", "[command]") {
   const Outcome file = lanewise_command({"explain", data_file("real/smollm2_layer8_decode.safetensors")});
   CHECK(file.code == 0);
   CHECK(has(file.out, "shape: 1,9,3,1,300,64,64\n"));
+  for (const char* key : {"why_target: ", "why_kernel: keys-in-lanes", "why_split: ", "faster: "}) {
+    CHECK(has(file.out, std::string("\n") + key));
+  }
+}
+
+TEST_CASE("explain --run prints predicted and measured time and the error", "[command]") {
+  const std::vector<std::vector<std::string>> cases = {
+      {"explain", "--run", "--shape", "1,2,1,40,300,16,8", "--causal", "--threads", "2"},
+      {"explain", "--run", "--shape", "1,2,1,0,0,16,8"},
+      {"explain", "--run", data_file("real/smollm2_layer8_decode.safetensors"), "--threads", "1"}};
+  for (const std::vector<std::string>& arguments : cases) {
+    const Outcome outcome = lanewise_command(arguments);
+    INFO(outcome.out << outcome.err);
+    CHECK(outcome.code == 0);
+    for (const char* key :
+         {"fma_peak: ", "read_bandwidth: ", "predicted_time: ", "measured_time: ", "prediction_error: "}) {
+      CHECK(has(outcome.out, std::string("\n") + key));
+    }
+    CHECK_FALSE(has(outcome.out, "nan"));
+    CHECK_FALSE(has(outcome.out, "inf"));
+  }
 }
 
 TEST_CASE("selftest passes on every target of this machine", "[command]") {
