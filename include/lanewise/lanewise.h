@@ -128,7 +128,8 @@ typedef struct lw_problem {
   int32_t causal;       /* 1: query at position p sees keys at positions <= p */
   int64_t window_left;  /* keys at positions >= p - window_left are visible; -1: open */
   int64_t window_right; /* keys at positions <= p + window_right are visible; -1: open */
-  int64_t prefix_len;   /* the first prefix_len positions are visible to every query whatever causal and window say; 0: off */
+  int64_t
+      prefix_len; /* the first prefix_len positions are visible to every query whatever causal and window say; 0: off */
   int32_t has_scale;    /* 1: scale is given (0 and negative count as given); 0: scale = float32(1 / sqrt(qk_dim)) */
   float scale;          /* finite, |scale| <= 1e38 */
   float softcap;        /* 0: off, else 1e-6 ... 1e6: score = softcap * tanh(score / softcap) */
@@ -178,7 +179,7 @@ typedef struct lw_inputs {
   const int32_t* cu_seqlens_kv; /* [batch + 1] */
   const int32_t* page_table;    /* page ids, [batch, pages of a sequence] */
   int64_t page_table_stride[2]; /* in elements */
-  const int32_t* q_positions;   /* [batch, q_len] or ragged [total_q]: replaces q_offset + i for causal, window, ALiBi */
+  const int32_t* q_positions; /* [batch, q_len] or ragged [total_q]: replaces q_offset + i for causal, window, ALiBi */
   int64_t q_positions_stride[2];
   lw_const_tensor mask;
   lw_const_tensor bias;
@@ -213,8 +214,8 @@ static inline lw_inputs lw_inputs_default(void) {
  * other output, not the workspace. A state leaves the sink out (the last step takes it, once). */
 typedef struct lw_outputs {
   int64_t struct_size;
-  lw_tensor out;                             /* [batch, q_heads, q_len, v_dim] */
-  lw_tensor lse;                             /* f32 [batch, q_heads, q_len]: natural log-sum-exp; -inf where no key is visible */
+  lw_tensor out; /* [batch, q_heads, q_len, v_dim] */
+  lw_tensor lse; /* f32 [batch, q_heads, q_len]: natural log-sum-exp; -inf where no key is visible */
   lw_tensor state_max, state_sum, state_acc; /* all three or none */
   int64_t reserved[16];
 } lw_outputs;
@@ -232,7 +233,8 @@ static inline lw_outputs lw_outputs_default(void) {
 /* ---- Executor ---------------------------------------------------------------------------------------------------- */
 
 enum {
-  LW_EXECUTOR_OPENMP = 0,  /* OpenMP threads; the calling thread alone inside a caller's parallel region, in a forked child,
+  LW_EXECUTOR_OPENMP =
+      0, /* OpenMP threads; the calling thread alone inside a caller's parallel region, in a forked child,
                               for small problems and in builds without OpenMP */
   LW_EXECUTOR_CALLER = 1,  /* the calling thread alone */
   LW_EXECUTOR_CALLBACK = 2 /* parallel_for */
@@ -339,6 +341,9 @@ LW_API int64_t lw_plan_reasons(const lw_plan* plan, const lw_inputs* inputs, int
 
 /* ---- Partial results and caches ---------------------------------------------------------------------------------- */
 
+/* Most parts of one lw_merge. */
+#define LW_MAX_PARTS 256
+
 /* Combines results over disjoint key ranges (shared prefixes, cascades, several devices): with m = max of the parts'
  * lse and w = exp(lse - m), out = sum(w * out) / sum(w), lse = m + log(sum(w)). Within the error bound of
  * docs/NUMERICS.md, whatever the tree of merges. A part with lse = -inf holds nothing, whatever its out; all such: out
@@ -347,9 +352,8 @@ LW_API int64_t lw_plan_reasons(const lw_plan* plan, const lw_inputs* inputs, int
  *   outs, lses   `count` tensors each, 1 ... LW_MAX_PARTS; shapes as lw_outputs.out and lse (ragged: total_q rows)
  *   merged       out, and lse if wanted; may be one of the parts itself, element for element (in place)
  * Runs on the calling thread, allocates nothing. A sink is left to the last step: see lw_inputs.sinks. */
-#define LW_MAX_PARTS 256
-LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses, int32_t count,
-                          const lw_outputs* merged);
+LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses,
+                          int32_t count, const lw_outputs* merged);
 
 /* Writes new rows of K or V into a cache: row t of `rows` goes to slot slots[t] of every head; -1 skips the row.
  *   cache   [pages, heads, page_size, dim] by strides; slot s is token s % page_size of page s / page_size. A dense cache of one
@@ -363,7 +367,7 @@ LW_API lw_status lw_append(const lw_tensor* cache, int64_t pages, int64_t page_s
 
 /* Instruction-set builds of the kernels in this library, best first. index in 0 ... lw_target_count() - 1, else NULL / 0. */
 LW_API int32_t lw_target_count(void);
-LW_API const char* lw_target_name(int32_t index);
+LW_API const char* lw_target_name(int32_t index);  /* "AVX2"; lives as long as the library is loaded */
 LW_API int32_t lw_target_supported(int32_t index); /* 1: this CPU runs it */
 
 #ifdef __cplusplus
