@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "convert.hpp"
 #include "lanewise/lanewise.h"
 #include "partials.hpp"
 #include "plan.hpp"
@@ -108,6 +109,10 @@ LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs
 LW_API lw_status lw_append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
                            const lw_const_tensor* rows, int64_t tokens, const int32_t* slots) {
   return append(cache, pages, page_size, heads, dim, rows, tokens, slots);
+}
+
+LW_API lw_status lw_convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) {
+  return convert(from, from_type, to, to_type, n);
 }
 
 LW_API int32_t lw_target_count(void) { return target_count(); }

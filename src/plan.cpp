@@ -44,7 +44,7 @@ Rules rules_of(const lw_problem& problem) {
 }
 
 bool must_pack(const lw_const_tensor& tensor) {
-  if (tensor.stride[3] != 1) return true;
+  if (tensor.type != LW_TYPE_F32 || tensor.stride[3] != 1) return true;
   // 4 KiB apart, rows share an L1 set; a tile of 8 rows and its scratch do not fit into one.
   return tensor.stride[2] % 1024 == 0;
 }

@@ -63,8 +63,8 @@ int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, int32_t threa
 
 Rules rules_of(const lw_problem& problem);
 
-// K or V of these strides is copied block by block before the register tiles read it: an element stride other than 1,
-// or a row stride that puts the rows of a tile into few cache sets.
+// K or V is copied block by block before the register tiles read it: 16-bit elements (widened once for all tiles of a
+// panel), an element stride other than 1, or a row stride that puts the rows of a tile into few cache sets.
 bool must_pack(const lw_const_tensor& tensor);
 
 }  // namespace lanewise

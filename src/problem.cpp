@@ -42,9 +42,7 @@ lw_status check_types(const lw_problem& p) {
                    "arithmetic is native_bf16 with types q %s, k %s, v %s; it takes bf16 for all three",
                    type_name(p.q_type), type_name(p.k_type), type_name(p.v_type));
   }
-  for (const auto& t : types) {
-    if (t.type != LW_TYPE_F32) return not_served("16-bit storage");
-  }
+  if (p.arithmetic == LW_ARITHMETIC_NATIVE_BF16) return not_served("native_bf16");
   return ok();
 }
 

@@ -363,6 +363,14 @@ LW_API lw_status lw_merge(const lw_problem* problem, const lw_const_tensor* outs
 LW_API lw_status lw_append(const lw_tensor* cache, int64_t pages, int64_t page_size, int64_t heads, int64_t dim,
                            const lw_const_tensor* rows, int64_t tokens, const int32_t* slots);
 
+/* ---- Conversions ------------------------------------------------------------------------------------------------- */
+
+/* to[i] = from[i] for i < n, elements behind one another, between any two of LW_TYPE_F32, LW_TYPE_BF16 and LW_TYPE_F16.
+ * Widening is exact; rounding is to nearest, ties to even, beyond the largest number to infinity, denormals kept: the same
+ * bits on every CPU and in every floating-point mode of the caller. A NaN becomes the positive quiet NaN of to_type. `to`
+ * overlaps nothing of `from`. */
+LW_API lw_status lw_convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n);
+
 /* ---- Targets ----------------------------------------------------------------------------------------------------- */
 
 /* Instruction-set builds of the kernels in this library, best first. index in 0 ... lw_target_count() - 1, else NULL / 0. */

@@ -174,6 +174,11 @@ inline Status append(const lw_tensor& cache, int64_t pages, int64_t page_size, i
   return lw_append(&cache, pages, page_size, heads, dim, &rows, tokens, slots);
 }
 
+// One storage type to another, exactly: lw_convert.
+inline Status convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) noexcept {
+  return lw_convert(from, from_type, to, to_type, n);
+}
+
 }  // namespace lanewise
 
 #endif  // LANEWISE_LANEWISE_HPP_

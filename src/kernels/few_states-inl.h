@@ -34,7 +34,7 @@ struct FewScratch {
   float* span_max;
   float* row_sum;
   float* row_max;
-  const float** addresses;  // of rows in reading order: keys, values, the next block's keys, kAddressSlack more
+  const void** addresses;  // of rows in reading order: keys, values, the next block's keys, kAddressSlack more
   float* packed_k;
   float* packed_v;
   size_t size;
@@ -52,7 +52,7 @@ static FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int
   s.row_acc = Carve(base, s.size, rows * v_dim);
   for (float** at : {&s.block_sum, &s.block_max, &s.span_sum, &s.span_max, &s.row_sum, &s.row_max})
     *at = Carve(base, s.size, rows);
-  s.addresses = reinterpret_cast<const float**>(Carve(base, s.size, 2 * (3 * kBlockKeys + kAddressSlack)));
+  s.addresses = reinterpret_cast<const void**>(Carve(base, s.size, 2 * (3 * kBlockKeys + kAddressSlack)));
   // Only strided dims are packed, but which strides come is known only when the plan runs.
   s.packed_k = Carve(base, s.size, kBlockKeys * PackedStride(qk_dim));
   s.packed_v = Carve(base, s.size, kBlockKeys * PackedStride(v_dim));
@@ -104,17 +104,34 @@ static void StartRowStates(const Task& task, FewScratch& s) {
   }
 }
 
+template <class T, class Op>
+HWY_INLINE void StoreRowOf(const ResultTensor& to, int64_t row, int64_t group_size, int64_t v_dim,
+                           const float* HWY_RESTRICT from, const Op& op) {
+  const hn::ScalableTag<float> d;
+  constexpr int64_t N = static_cast<int64_t>(hn::MaxLanes(decltype(d)()));
+  T* out = static_cast<T*>(to.data) + RowOffset(to, row, group_size);
+  int64_t x = 0;
+  if (to.dim_stride == 1) {
+    for (; x + N <= v_dim; x += N) StoreRounded(op(hn::LoadU(d, from + x)), d, out + x);
+  }
+  for (; x < v_dim; x += N) {
+    const int64_t count = HWY_MIN(N, v_dim - x);
+    T rounded[N];
+    StoreRounded(op(hn::LoadN(d, from + x, static_cast<size_t>(count))), d, rounded);
+    for (int64_t i = 0; i < count; ++i) out[(x + i) * to.dim_stride] = rounded[i];
+  }
+}
 template <class Op>
 HWY_INLINE void StoreRow(const ResultTensor& to, int64_t row, int64_t group_size, int64_t v_dim,
                          const float* HWY_RESTRICT from, const Op& op) {
-  const hn::ScalableTag<float> d;
-  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
-  float* out = static_cast<float*>(to.data) + RowOffset(to, row, group_size);
-  int64_t x = 0;
-  if (to.dim_stride == 1) {
-    for (; x + N <= v_dim; x += N) hn::StoreU(op(hn::LoadU(d, from + x)), d, out + x);
+  switch (to.type) {
+    case LW_TYPE_BF16:
+      return StoreRowOf<Bf16>(to, row, group_size, v_dim, from, op);
+    case LW_TYPE_F16:
+      return StoreRowOf<F16>(to, row, group_size, v_dim, from, op);
+    default:
+      return StoreRowOf<float>(to, row, group_size, v_dim, from, op);
   }
-  for (; x < v_dim; ++x) out[x * to.dim_stride] = hn::GetLane(op(hn::Set(d, from[x])));
 }
 
 // out, lse and state of the task's rows from their final states: the forms of rows_io-inl.h's StoreResults.

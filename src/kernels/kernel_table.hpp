@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/kernels/storage.hpp"
+
 namespace lanewise {
 
 // Keys of one block and of one span, at absolute positions of the key axis: part of the numeric contract
@@ -21,13 +23,13 @@ inline constexpr int64_t kMaxPanelTiles = 8;
 // data[head * head_stride + query * len_stride + dim * dim_stride].
 struct QueryTensor {
   const void* data = nullptr;
-  int32_t type = 0;  // LW_TYPE_*
+  int32_t type = LW_TYPE_F32;  // or BF16, F16
   int64_t head_stride = 0, len_stride = 0, dim_stride = 0;
 };
 
 struct ResultTensor {
   void* data = nullptr;  // nullptr: not wanted
-  int32_t type = 0;
+  int32_t type = LW_TYPE_F32;
   int64_t head_stride = 0, len_stride = 0, dim_stride = 0;
 };
 
@@ -35,7 +37,7 @@ struct ResultTensor {
 // data[page_table[j / page_size * page_table_stride] * page_stride + j % page_size * len_stride + c * dim_stride].
 struct KeyTensor {
   const void* data = nullptr;
-  int32_t type = 0;
+  int32_t type = LW_TYPE_F32;
   int64_t len_stride = 0, dim_stride = 0;
   const int32_t* page_table = nullptr;  // nullptr: no pages
   int64_t page_table_stride = 0, page_size = 0, page_stride = 0;
@@ -90,7 +92,7 @@ struct Task {
   Deliver deliver = Deliver::kResults;
   float* states =
       nullptr;  // delivered states of the task's blocks or spans, one after another: piece_state_size floats each
-  // Copy blocks into scratch first: strides that the tiles cannot or should not read. Rows-in-lanes only.
+  // Copy blocks into scratch first: types and strides that the tiles cannot or should not read. Rows-in-lanes only.
   bool pack_k = false, pack_v = false;
   FetchAhead ahead[3];      // read by the worker's next task
   void* scratch = nullptr;  // 64-byte aligned, as large as the kernel's scratch_size says
@@ -143,6 +145,8 @@ struct KernelTable {
   // task.
   void (*merge_pieces)(const Task& task, int64_t first, int64_t count) = nullptr;
   void (*merge_partials)(const PartialRows& row) = nullptr;
+  // n elements of LW_TYPE_F32, BF16 or F16 to another of them.
+  void (*convert)(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) = nullptr;
 };
 
 // Tile t of n over `vectors` vectors begins at this vector: sizes differ by at most one.

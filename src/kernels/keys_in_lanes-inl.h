@@ -21,7 +21,7 @@
 #include <hwy/highway.h>
 
 #include "src/kernels/few_states-inl.h"
-#include "src/kernels/few_tiles-inl.h"
+#include "src/kernels/few_loops-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/rows_in_lanes-inl.h"
 #include "src/kernels/rules-inl.h"
@@ -32,16 +32,12 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // to[i] = address of key row begin + i, i < end - begin.
-static void FillAddresses(const KeyTensor& t, int64_t begin, int64_t end, const float** to) {
-  if (t.page_table == nullptr) {
-    const float* row = static_cast<const float*>(t.data) + begin * t.len_stride;
-    for (int64_t j = begin; j < end; ++j, row += t.len_stride) *to++ = row;
-    return;
-  }
+static void FillAddresses(const KeyTensor& t, int64_t begin, int64_t end, const void** to) {
+  const int64_t step = t.len_stride * storage_size(t.type);
   for (int64_t j = begin; j < end;) {  // page by page
-    const int64_t page_end = HWY_MIN(end, (j / t.page_size + 1) * t.page_size);
-    const float* row = KeyRow(t, j);
-    for (; j < page_end; ++j, row += t.len_stride) *to++ = row;
+    const int64_t page_end = t.page_table == nullptr ? end : HWY_MIN(end, (j / t.page_size + 1) * t.page_size);
+    const char* row = KeyRowBytes(t, j);
+    for (; j < page_end; ++j, row += step) *to++ = row;
   }
 }
 
@@ -69,11 +65,28 @@ static FewVisible VisibleOf(const Task& task) {
 }
 
 // Values at these addresses are all finite.
-static HWY_NOINLINE bool AllFiniteRows(const float* const* v, int64_t n, size_t v_dim) {
+template <class T>
+HWY_NOINLINE bool AllFiniteRowsOf(const void* const* v, int64_t n, size_t v_dim) {
+  const hn::ScalableTag<float> d;
+  const size_t N = hn::Lanes(d);
+  auto bad = hn::Zero(d);  // x * 0 is NaN for NaN and infinities, and stays
   for (int64_t j = 0; j < n; ++j) {
-    if (!AllFinite({v[j], 0}, 0, 1, v_dim)) return false;
+    const T* row = static_cast<const T*>(v[j]);
+    size_t x = 0;
+    for (; x + N <= v_dim; x += N) bad = hn::MulAdd(LoadWide(d, row + x), hn::Zero(d), bad);
+    if (x < v_dim) bad = hn::MulAdd(LoadWideN(d, row + x, v_dim - x), hn::Zero(d), bad);
   }
-  return true;
+  return hn::AllFalse(d, hn::IsNaN(bad));
+}
+static HWY_INLINE bool AllFiniteRows(int32_t type, const void* const* v, int64_t n, size_t v_dim) {
+  switch (type) {
+    case LW_TYPE_BF16:
+      return AllFiniteRowsOf<Bf16>(v, n, v_dim);
+    case LW_TYPE_F16:
+      return AllFiniteRowsOf<F16>(v, n, v_dim);
+    default:
+      return AllFiniteRowsOf<float>(v, n, v_dim);
+  }
 }
 
 // Hides scores of a row at keys outside [begin, end) of the block; the row's maximum over visible ones; then probs in
@@ -98,19 +111,28 @@ static HWY_NOINLINE float ProbsOfRow(float* HWY_RESTRICT s, int64_t n, int64_t b
   return hn::GetLane(max);
 }
 
+// Rows whose dims are strided are copied, and widened, first.
+HWY_INLINE bool IsPacked(const KeyTensor& t) { return t.dim_stride != 1; }
+HWY_INLINE int32_t TypeAsRead(const KeyTensor& t) { return IsPacked(t) ? LW_TYPE_F32 : t.type; }
+HWY_INLINE size_t LinesOf(int32_t type, int64_t dim) {
+  return static_cast<size_t>((dim * storage_size(type) + 63) / 64);
+}
+
 // Addresses of one block's keys, values behind them, and the next block's keys behind those.
 struct BlockAddresses {
-  const float** k;
-  const float** v;
+  const void** k;
+  const void** v;
 };
 
 // The state of one block of n keys for all rows of the task, into block_max, block_sum, block_acc.
 static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, int64_t first_key, int64_t n,
                                   const BlockAddresses& addresses, FewScratch& s) {
-  const float* const* const k = addresses.k;
-  const float* const* const v = addresses.v;
-  const size_t k_lines = static_cast<size_t>((task.qk_dim + 15) / 16);
-  const size_t v_lines = static_cast<size_t>((task.v_dim + 15) / 16);
+  const void* const* const k = addresses.k;
+  const void* const* const v = addresses.v;
+  const int32_t k_type = TypeAsRead(task.k), v_type = TypeAsRead(task.v);
+  const size_t k_lines = LinesOf(k_type, task.qk_dim);
+  const size_t v_lines = LinesOf(v_type, task.v_dim);
+  const FewLoops k_loops = FewLoopsFor(k_type), v_loops = FewLoopsFor(v_type);
   const PrefetchRows prefetch_k = {v, v_lines, k_lines};
   const PrefetchRows prefetch_v = {v + n, k_lines, v_lines};
   const int64_t rows = task.row_end - task.row_begin;
@@ -119,10 +141,9 @@ static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, i
   for (int64_t pass = 0; pass < passes; ++pass) {
     const int64_t row = rows * pass / passes;
     const int64_t count = rows * (pass + 1) / passes - row;
-    const FewFunctions functions = FewFunctionsFor<kMaxPassRows>(static_cast<size_t>(count));
     float* const probs = s.probs + row * kBlockKeys;
-    functions.score(s.q + row * task.qk_dim, static_cast<size_t>(task.qk_dim), k, static_cast<size_t>(n), prefetch_k,
-                    probs);
+    k_loops.score[count](s.q + row * task.qk_dim, static_cast<size_t>(task.qk_dim), k, static_cast<size_t>(n),
+                         prefetch_k, probs);
     bool edge = false;
     for (int64_t r = row; r < row + count; ++r) {
       const int64_t begin = ClampTo(visible.begin[r] - first_key, 0, n);
@@ -132,24 +153,24 @@ static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, i
     }
     // A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then each row takes its visible
     // keys alone.
-    const bool together = !edge || AllFiniteRows(v, n, v_dim);
+    const bool together = !edge || AllFiniteRows(v_type, v, n, v_dim);
     if (together) {
-      functions.value(probs, v, v_dim, 0, static_cast<size_t>(n), prefetch_v, s.block_acc + row * task.v_dim,
-                      s.block_sum + row);
+      v_loops.value[count](probs, v, v_dim, 0, static_cast<size_t>(n), prefetch_v, s.block_acc + row * task.v_dim,
+                           s.block_sum + row);
     } else {
       for (int64_t r = row; r < row + count; ++r) {
         const int64_t begin = ClampTo(visible.begin[r] - first_key, 0, n);
         const int64_t end = ClampTo(visible.end[r] - first_key, begin, n);
-        ValueFew<1>(s.probs + r * kBlockKeys, v, v_dim, static_cast<size_t>(begin), static_cast<size_t>(end),
-                    prefetch_v, s.block_acc + r * task.v_dim, s.block_sum + r);
+        v_loops.value[1](s.probs + r * kBlockKeys, v, v_dim, static_cast<size_t>(begin), static_cast<size_t>(end),
+                         prefetch_v, s.block_acc + r * task.v_dim, s.block_sum + r);
       }
     }
   }
 }
 
 // Addresses of rows begin ... end - 1, where they are or copied into `packed`.
-HWY_INLINE void RowsOf(const KeyTensor& t, int64_t dim, float* packed, int64_t begin, int64_t end, const float** to) {
-  if (t.dim_stride == 1) return FillAddresses(t, begin, end, to);
+HWY_INLINE void RowsOf(const KeyTensor& t, int64_t dim, float* packed, int64_t begin, int64_t end, const void** to) {
+  if (!IsPacked(t)) return FillAddresses(t, begin, end, to);
   const int64_t stride = PackedStride(dim);
   PackKeys(t, dim, begin, end, packed, stride);
   for (int64_t j = 0; j < end - begin; ++j) to[j] = packed + j * stride;
@@ -162,16 +183,35 @@ static BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t
   constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   const int64_t n = end - begin;
   const int64_t whole = (n + kWhole - 1) / kWhole * kWhole;
-  const float** at = s.addresses;
+  const void** at = s.addresses;
   RowsOf(task.k, task.qk_dim, s.packed_k, begin, end, at);
   for (int64_t i = n; i < whole; ++i) at[i] = at[n - 1];
-  const float** v = at + whole;
+  const void** v = at + whole;
   RowsOf(task.v, task.v_dim, s.packed_v, begin, end, v);
-  const float** next = v + n;
-  const int64_t ahead = task.k.dim_stride == 1 ? HWY_MAX(int64_t{0}, next_end - next_begin) : 0;
+  const void** next = v + n;
+  const int64_t ahead = IsPacked(task.k) ? 0 : HWY_MAX(int64_t{0}, next_end - next_begin);
   if (ahead > 0) FillAddresses(task.k, next_begin, next_end, next);
   for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
   return {at, v};
+}
+
+// q[r][c] = factor * query element c of the task's row r.
+template <class T>
+HWY_INLINE void LoadFewQueriesOf(const Task& task, float* HWY_RESTRICT q) {
+  for (int64_t row = task.row_begin; row < task.row_end; ++row, q += task.qk_dim) {
+    const T* from = static_cast<const T*>(task.q.data) + RowOffset(task.q, row, task.group_size);
+    for (int64_t c = 0; c < task.qk_dim; ++c) q[c] = Widen(from[c * task.q.dim_stride]) * task.rules->factor;
+  }
+}
+static HWY_NOINLINE void LoadFewQueries(const Task& task, float* HWY_RESTRICT q) {
+  switch (task.q.type) {
+    case LW_TYPE_BF16:
+      return LoadFewQueriesOf<Bf16>(task, q);
+    case LW_TYPE_F16:
+      return LoadFewQueriesOf<F16>(task, q);
+    default:
+      return LoadFewQueriesOf<float>(task, q);
+  }
 }
 
 void KeysInLanes(const Task& task) {
@@ -179,11 +219,7 @@ void KeysInLanes(const Task& task) {
   const size_t few = static_cast<size_t>(rows), v_dim = static_cast<size_t>(task.v_dim);
   FewScratch s = CarveFewScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, rows);
   const FewVisible visible = VisibleOf(task);
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* from = static_cast<const float*>(task.q.data) + RowOffset(task.q, task.row_begin + r, task.group_size);
-    for (int64_t c = 0; c < task.qk_dim; ++c)
-      s.q[r * task.qk_dim + c] = from[c * task.q.dim_stride] * task.rules->factor;
-  }
+  LoadFewQueries(task, s.q);
   const bool delivers = task.deliver != Deliver::kResults;
   if (!delivers) StartRowStates(task, s);
   EmptyStates(few, v_dim, s.span_max, s.span_sum, s.span_acc);

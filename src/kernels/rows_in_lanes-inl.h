@@ -317,14 +317,15 @@ HWY_INLINE KeyBlock BlockOf(const KeyTensor& t, int64_t dim, bool pack, float* p
 // Starts the way of a tile's queries and output rows into the caches, in order of memory: both are touched 16 bytes of a
 // row at a time later. Short sequences, where each row is used once, gain 2 %.
 static HWY_NOINLINE void FetchRows(const Task& task, const RowTile& tile) {
+  const int64_t q_size = storage_size(task.q.type), out_size = storage_size(task.out.type);
   for (int64_t r = tile.row_begin; r < tile.row_begin + tile.rows; ++r) {
-    const float* q = static_cast<const float*>(task.q.data) + RowOffset(task.q, r, task.group_size);
-    for (int64_t c = 0; c < task.qk_dim; c += 16) __builtin_prefetch(q + c * task.q.dim_stride, 0, 3);
+    const char* q = static_cast<const char*>(task.q.data) + RowOffset(task.q, r, task.group_size) * q_size;
+    for (int64_t c = 0; c < task.qk_dim; c += 64 / q_size) __builtin_prefetch(q + c * task.q.dim_stride * q_size, 0, 3);
   }
   if (task.out.data == nullptr || task.out.dim_stride != 1) return;
   for (int64_t r = tile.row_begin; r < tile.row_begin + tile.rows; ++r) {
-    const float* out = static_cast<const float*>(task.out.data) + RowOffset(task.out, r, task.group_size);
-    for (int64_t x = 0; x < task.v_dim; x += 16) __builtin_prefetch(out + x, 1, 2);
+    const char* out = static_cast<const char*>(task.out.data) + RowOffset(task.out, r, task.group_size) * out_size;
+    for (int64_t byte = 0; byte < task.v_dim * out_size; byte += 64) __builtin_prefetch(out + byte, 1, 2);
   }
 }
 

@@ -1,5 +1,5 @@
 // Edges of rows-in-lanes: caller's tensors <-> scratch. Queries in (transposed, times factor), blocks of K or V in
-// (packed), states in and out, results out. Any strides; unit dim strides take the vector path.
+// (packed, widened), states in and out, results out (rounded). Any strides; unit dim strides take the vector path.
 
 #if defined(LANEWISE_ROWS_IO_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_ROWS_IO_INL_H_
@@ -45,17 +45,18 @@ HWY_INLINE int64_t RowOffset(const Tensor& t, int64_t row, int64_t group_size) {
 
 // q[c][r] = factor * query element c of row row_begin + r; lanes past `rows` repeat the last row, so that padding never
 // makes a NaN, a denormal or an edge that the rows themselves do not have.
-static HWY_NOINLINE void LoadQueries(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
-                                     float* HWY_RESTRICT q) {
+template <class T>
+HWY_NOINLINE void LoadQueriesOf(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                float* HWY_RESTRICT q) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const size_t N = hn::Lanes(d);
   const size_t lanes = vectors * N;
   const V factor = hn::Set(d, task.rules->factor);
-  const float* row[kMaxLanes];
+  const T* row[kMaxLanes];
   for (size_t r = 0; r < lanes; ++r) {
     const int64_t at = row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1);
-    row[r] = static_cast<const float*>(task.q.data) + RowOffset(task.q, at, task.group_size);
+    row[r] = static_cast<const T*>(task.q.data) + RowOffset(task.q, at, task.group_size);
   }
   const size_t qk_dim = static_cast<size_t>(task.qk_dim);
   size_t c = 0;
@@ -71,42 +72,70 @@ static HWY_NOINLINE void LoadQueries(const Task& task, int64_t row_begin, int64_
   }
   for (; c < qk_dim; ++c) {
     for (size_t r = 0; r < lanes; ++r)
-      q[c * lanes + r] = row[r][static_cast<int64_t>(c) * task.q.dim_stride] * task.rules->factor;
+      q[c * lanes + r] = Widen(row[r][static_cast<int64_t>(c) * task.q.dim_stride]) * task.rules->factor;
+  }
+}
+static HWY_INLINE void LoadQueries(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                   float* HWY_RESTRICT q) {
+  switch (task.q.type) {
+    case LW_TYPE_BF16:
+      return LoadQueriesOf<Bf16>(task, row_begin, rows, vectors, q);
+    case LW_TYPE_F16:
+      return LoadQueriesOf<F16>(task, row_begin, rows, vectors, q);
+    default:
+      return LoadQueriesOf<float>(task, row_begin, rows, vectors, q);
   }
 }
 
 // Address of key row `row` of a K or V tensor.
-HWY_INLINE const float* KeyRow(const KeyTensor& t, int64_t row) {
-  const float* data = static_cast<const float*>(t.data);
-  if (t.page_table == nullptr) return data + row * t.len_stride;
+HWY_INLINE const char* KeyRowBytes(const KeyTensor& t, int64_t row) {
+  const char* data = static_cast<const char*>(t.data);
+  const int64_t size = storage_size(t.type);
+  if (t.page_table == nullptr) return data + row * t.len_stride * size;
   const int64_t page = t.page_table[row / t.page_size * t.page_table_stride];
-  return data + page * t.page_stride + row % t.page_size * t.len_stride;
+  return data + (page * t.page_stride + row % t.page_size * t.len_stride) * size;
+}
+template <class T>
+HWY_INLINE const T* KeyRow(const KeyTensor& t, int64_t row) {
+  return reinterpret_cast<const T*>(KeyRowBytes(t, row));
 }
 
-// packed[(row - begin) * stride + c] = element c of key row `row`, begin <= row < end.
-static HWY_NOINLINE void PackKeys(const KeyTensor& t, int64_t dim, int64_t begin, int64_t end,
-                                  float* HWY_RESTRICT packed, int64_t stride) {
+// packed[(row - begin) * stride + c] = element c of key row `row`, widened, begin <= row < end.
+template <class T>
+HWY_NOINLINE void PackKeysOf(const KeyTensor& t, int64_t dim, int64_t begin, int64_t end, float* HWY_RESTRICT packed,
+                             int64_t stride) {
   const hn::ScalableTag<float> d;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   if (t.dim_stride == 1) {
     for (int64_t row = begin; row < end; ++row) {
-      const float* from = KeyRow(t, row);
+      const T* from = KeyRow<T>(t, row);
       float* to = packed + (row - begin) * stride;
       int64_t c = 0;
-      for (; c + N <= dim; c += N) hn::Store(hn::LoadU(d, from + c), d, to + c);
-      for (; c < dim; ++c) to[c] = from[c];
+      for (; c + N <= dim; c += N) hn::Store(LoadWide(d, from + c), d, to + c);
+      for (; c < dim; ++c) to[c] = Widen(from[c]);
     }
   } else {
     // Usually a transposed cache, [dim, len]: runs of keys lie together, so go along them.
     constexpr int64_t kRun = 16;
     for (int64_t row = begin; row < end; row += kRun) {
       const int64_t run = HWY_MIN(kRun, end - row);
-      const float* from[kRun];
-      for (int64_t r = 0; r < run; ++r) from[r] = KeyRow(t, row + r);
+      const T* from[kRun];
+      for (int64_t r = 0; r < run; ++r) from[r] = KeyRow<T>(t, row + r);
       for (int64_t c = 0; c < dim; ++c) {
-        for (int64_t r = 0; r < run; ++r) packed[(row - begin + r) * stride + c] = from[r][c * t.dim_stride];
+        for (int64_t r = 0; r < run; ++r) packed[(row - begin + r) * stride + c] = Widen(from[r][c * t.dim_stride]);
       }
     }
+  }
+}
+static HWY_INLINE void PackKeys(const KeyTensor& t, int64_t dim, int64_t begin, int64_t end, float* HWY_RESTRICT packed,
+                                int64_t stride) {
+  switch (t.type) {
+    case LW_TYPE_BF16:
+      return PackKeysOf<Bf16>(t, dim, begin, end, packed, stride);
+    case LW_TYPE_F16:
+      return PackKeysOf<F16>(t, dim, begin, end, packed, stride);
+    default:
+      return PackKeysOf<float>(t, dim, begin, end, packed, stride);
   }
 }
 
@@ -135,20 +164,22 @@ static HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, int64_t
   }
 }
 
-// to[row][x] = from[x][row] for x < v_dim: each vector of rows is transposed on its way, or scattered where dims are
-// strided. Lanes past `rows` are dropped.
-static HWY_NOINLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size,
-                                   size_t vectors, size_t v_dim, const float* HWY_RESTRICT from) {
+// to[row][x] = from[x][row] for x < v_dim, rounded: each vector of rows is transposed on its way, or scattered where dims
+// are strided. Lanes past `rows` are dropped.
+template <class T>
+HWY_NOINLINE void StoreRowsOf(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size,
+                              size_t vectors, size_t v_dim, const float* HWY_RESTRICT from) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
-  const size_t N = hn::Lanes(d);
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
   const size_t lanes = vectors * N;
-  float* row[kMaxLanes];
+  T* row[kMaxLanes];
   for (size_t r = 0; r < lanes; ++r) {
-    row[r] = static_cast<float*>(to.data) +
-             RowOffset(to, row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1), group_size);
+    row[r] =
+        static_cast<T*>(to.data) + RowOffset(to, row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1), group_size);
   }
   const size_t whole = static_cast<size_t>(rows) / N * N;  // rows in full vectors
+  T rounded[N];
   size_t x = 0;
   if (to.dim_stride == 1) {
     for (; x + 4 <= v_dim; x += 4) {
@@ -158,15 +189,30 @@ static HWY_NOINLINE void StoreRows(const ResultTensor& to, int64_t row_begin, in
         for (size_t u = 0; u < 4; ++u) v[u] = hn::Load(d, from + (x + u) * lanes + r);
         StoreTransposed(d, v, row + r, x);
       }
-      for (size_t r = whole; r < static_cast<size_t>(rows); ++r) {
-        for (size_t u = 0; u < 4; ++u) row[r][x + u] = from[(x + u) * lanes + r];
+      if (whole == static_cast<size_t>(rows)) continue;
+      for (size_t u = 0; u < 4; ++u) {
+        StoreRounded(hn::Load(d, from + (x + u) * lanes + whole), d, rounded);
+        for (size_t r = whole; r < static_cast<size_t>(rows); ++r) row[r][x + u] = rounded[r - whole];
       }
     }
   }
   for (; x < v_dim; ++x) {
-    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
-      row[r][static_cast<int64_t>(x) * to.dim_stride] = from[x * lanes + r];
+    for (size_t first = 0; first < static_cast<size_t>(rows); first += N) {
+      StoreRounded(hn::Load(d, from + x * lanes + first), d, rounded);
+      for (size_t r = first; r < HWY_MIN(first + N, static_cast<size_t>(rows)); ++r)
+        row[r][static_cast<int64_t>(x) * to.dim_stride] = rounded[r - first];
     }
+  }
+}
+static HWY_INLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size,
+                                 size_t vectors, size_t v_dim, const float* HWY_RESTRICT from) {
+  switch (to.type) {
+    case LW_TYPE_BF16:
+      return StoreRowsOf<Bf16>(to, row_begin, rows, group_size, vectors, v_dim, from);
+    case LW_TYPE_F16:
+      return StoreRowsOf<F16>(to, row_begin, rows, group_size, vectors, v_dim, from);
+    default:
+      return StoreRowsOf<float>(to, row_begin, rows, group_size, vectors, v_dim, from);
   }
 }
 

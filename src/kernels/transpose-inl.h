@@ -1,7 +1,7 @@
 // Rows of memory <-> rows in lanes, through 4 x 4 transpositions inside 128-bit blocks.
 //
-// load:  lane r of out[u] = row[r][c + u], u = 0 ... 3, for as many rows as a vector has lanes (N)
-// store: row[r][c + u] = lane r of in[u]
+// load:  lane r of out[u] = row[r][c + u], u = 0 ... 3, for as many rows as a vector has lanes (N), widened
+// store: row[r][c + u] = lane r of in[u], rounded
 // Blocks of 4 consecutive elements are read and written whole: callers keep c + 4 within the row.
 
 #if defined(LANEWISE_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -13,26 +13,28 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/convert-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Block b of the result is row[4 b][c ... c + 3].
-template <class D>
-HWY_INLINE hn::Vec<D> LoadBlocks(D d, const float* const* row, size_t c) {
+// Block b of the result is row[4 b][c ... c + 3], widened.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> LoadBlocks(D d, const T* const* row, size_t c) {
   if constexpr (hn::MaxLanes(D()) == 4) {
-    return hn::LoadU(d, row[0] + c);
+    return LoadWide(d, row[0] + c);
   } else {
     const hn::Half<D> half;
     return hn::Combine(d, LoadBlocks(half, row + hn::MaxLanes(D()) / 2, c), LoadBlocks(half, row, c));
   }
 }
 
-template <class D>
-HWY_INLINE void StoreBlocks(D d, hn::Vec<D> v, float* const* row, size_t c) {
+template <class D, class T>
+HWY_INLINE void StoreBlocks(D d, hn::Vec<D> v, T* const* row, size_t c) {
   if constexpr (hn::MaxLanes(D()) == 4) {
-    hn::StoreU(v, d, row[0] + c);
+    StoreRounded(v, d, row[0] + c);
   } else {
     const hn::Half<D> half;
     StoreBlocks(half, hn::LowerHalf(half, v), row, c);
@@ -54,15 +56,15 @@ HWY_INLINE void Transpose4x4(D d, V (&v)[4]) {
   v[3] = hn::BitCast(d, hn::InterleaveUpper(wide, up01, up23));
 }
 
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE void LoadTransposed(D d, const float* const* row, size_t c, V (&out)[4]) {
+template <class D, class T, class V = hn::Vec<D>>
+HWY_INLINE void LoadTransposed(D d, const T* const* row, size_t c, V (&out)[4]) {
   HWY_UNROLL(4)
   for (size_t t = 0; t < 4; ++t) out[t] = LoadBlocks(d, row + t, c);
   Transpose4x4(d, out);
 }
 
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE void StoreTransposed(D d, V (&in)[4], float* const* row, size_t c) {
+template <class D, class T, class V = hn::Vec<D>>
+HWY_INLINE void StoreTransposed(D d, V (&in)[4], T* const* row, size_t c) {
   Transpose4x4(d, in);
   HWY_UNROLL(4)
   for (size_t t = 0; t < 4; ++t) StoreBlocks(d, in[t], row + t, c);
@@ -73,8 +75,8 @@ inline constexpr size_t kWideDims = HWY_MIN(size_t{8}, hn::MaxLanes(hn::Scalable
 
 // lane r of out[u] = row[r][c + u] for u < kWideDims and as many rows as a vector has lanes: fewer loads and shuffles
 // an element than LoadTransposed.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE void LoadTransposedWide(D d, const float* const* row, size_t c, V (&out)[kWideDims]) {
+template <class D, class T, class V = hn::Vec<D>>
+HWY_INLINE void LoadTransposedWide(D d, const T* const* row, size_t c, V (&out)[kWideDims]) {
   if constexpr (hn::MaxLanes(D()) == 4) {
     LoadTransposed(d, row, c, out);
   } else {
@@ -85,8 +87,8 @@ HWY_INLINE void LoadTransposedWide(D d, const float* const* row, size_t c, V (&o
     const hn::Half<D> half;
     HWY_UNROLL(4)
     for (size_t t = 0; t < 4; ++t) {
-      x[t] = hn::Combine(d, hn::LoadU(half, row[4 + t] + c), hn::LoadU(half, row[t] + c));
-      y[t] = hn::Combine(d, hn::LoadU(half, row[12 + t] + c), hn::LoadU(half, row[8 + t] + c));
+      x[t] = hn::Combine(d, LoadWide(half, row[4 + t] + c), LoadWide(half, row[t] + c));
+      y[t] = hn::Combine(d, LoadWide(half, row[12 + t] + c), LoadWide(half, row[8 + t] + c));
     }
     Transpose4x4(d, x);
     Transpose4x4(d, y);
@@ -98,8 +100,8 @@ HWY_INLINE void LoadTransposedWide(D d, const float* const* row, size_t c, V (&o
 #else
     HWY_UNROLL(4)
     for (size_t t = 0; t < 4; ++t) {
-      x[t] = hn::LoadU(d, row[t] + c);
-      y[t] = hn::LoadU(d, row[4 + t] + c);
+      x[t] = LoadWide(d, row[t] + c);
+      y[t] = LoadWide(d, row[4 + t] + c);
     }
     Transpose4x4(d, x);
     Transpose4x4(d, y);

@@ -1,4 +1,4 @@
-// Kernels on float32 storage: one table a target.
+// The kernels of each target as one table.
 
 #include <cstddef>
 #include <cstdint>
@@ -6,10 +6,11 @@
 #include "src/kernels/kernel_table.hpp"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "src/kernels/kernels_f32.cpp"
+#define HWY_TARGET_INCLUDE "src/kernels/kernels.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "src/kernels/convert_arrays-inl.h"
 #include "src/kernels/keys_in_lanes-inl.h"
 #include "src/kernels/merge_partials-inl.h"
 #include "src/kernels/rows_in_lanes-inl.h"
@@ -31,6 +32,7 @@ KernelTable Table() {
   table.keys_in_lanes = &KeysInLanes;
   table.merge_pieces = &MergePieces;
   table.merge_partials = &MergePartials;
+  table.convert = &Convert;
   return table;
 }
 

@@ -1,0 +1,62 @@
+// The register loops of keys-in-lanes as function pointers: what keys_in_lanes-inl.h sees of few_tiles-inl.h, which is
+// compiled in one small file a storage type.
+
+#if defined(LANEWISE_FEW_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LANEWISE_FEW_LOOPS_INL_H_
+#undef LANEWISE_FEW_LOOPS_INL_H_
+#else
+#define LANEWISE_FEW_LOOPS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "src/kernels/kernel_table.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace lanewise {
+namespace HWY_NAMESPACE {
+
+// Rows of one pass of the register loops; more rows take several passes over a block, which is then in cache.
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 || HWY_ARCH_ARM_A64
+inline constexpr size_t kMaxPassRows = 8;
+#else
+inline constexpr size_t kMaxPassRows = 4;
+#endif
+
+// What a loop fetches while it works on its own rows.
+struct PrefetchRows {
+  const void* const* far;  // rows of the next tensor, as many as the block has keys
+  size_t far_lines;        // cache lines of one of them
+  size_t near_lines;       // of a row of this tensor
+};
+
+// Scores of n keys for `rows` rows; values and row sums of keys [begin, end). Indexed by rows, 1 ... kMaxPassRows.
+using ScoreFewFunction = void (*)(const float* q, size_t qk_dim, const void* const* keys, size_t n,
+                                  const PrefetchRows& prefetch, float* scores);
+using ValueFewFunction = void (*)(const float* probs, const void* const* values, size_t v_dim, size_t begin, size_t end,
+                                  const PrefetchRows& prefetch, float* acc, float* sum);
+struct FewLoops {
+  ScoreFewFunction score[kMaxPassRows + 1];
+  ValueFewFunction value[kMaxPassRows + 1];
+};
+
+FewLoops FewLoopsF32();
+FewLoops FewLoopsBf16();
+FewLoops FewLoopsF16();
+
+HWY_INLINE FewLoops FewLoopsFor(int32_t type) {
+  switch (type) {
+    case LW_TYPE_BF16:
+      return FewLoopsBf16();
+    case LW_TYPE_F16:
+      return FewLoopsF16();
+    default:
+      return FewLoopsF32();
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lanewise
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,134 @@
+// 16-bit storage in canonical arithmetic: the bits of a float32 run on the widened values, rounded once at the end;
+// every tensor its own type; both kernels, all layouts, all targets.
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+#include <vector>
+
+#include "support/case.hpp"
+#include "support/targets.hpp"
+
+namespace lanewise::test {
+namespace {
+
+constexpr int32_t kTypes[] = {LW_TYPE_F32, LW_TYPE_BF16, LW_TYPE_F16};
+
+// Values as the type holds them.
+void round_to(int32_t type, Array& array) {
+  for (float& value : array.values) {
+    float storage = 0;
+    store(type, &storage, 0, value);
+    value = load(type, &storage, 0);
+  }
+}
+
+struct Subject {
+  const char* name;
+  Case c;
+};
+
+std::vector<Subject> subjects() {
+  return {
+      {"full", Case().heads(2, 1).len(70, 300).dims(64)},
+      {"causal, odd sizes", Case().batch(2).heads(3, 1).len(61, 259).dims(7, 5).causal()},
+      {"causal, different dims", Case().heads(4, 2).len(50, 530).dims(80, 48).causal()},
+      {"decode", Case().batch(2).heads(9, 3).len(1, 700).dims(64)},
+      {"decode, odd dims", Case().heads(5, 1).len(1, 300).dims(39, 21)},
+      {"speculated rows, windows", Case().heads(2, 1).len(4, 600).dims(32).causal().window(290, -1)},
+      {"lengths",
+       Case().batch(3).heads(2, 2).len(40, 300).dims(24).causal().q_lengths({40, 0, 7}).kv_lengths({300, 20, 0})},
+      {"paged", Case().batch(2).heads(4, 2).len(30, 290).dims(33).causal().paged(17)},
+      {"paged decode", Case().batch(2).heads(4, 2).len(1, 290).dims(48).paged(16)},
+      {"ragged", Case().batch(3).heads(4, 2).len(33, 290).dims(16).causal().ragged_q().ragged_kv()},
+      {"heads interleaved", Case().batch(2).heads(4, 2).len(33, 290).dims(64).layouts(Layout::kBlhd, Layout::kBlhd,
+                                                                                      Layout::kBlhd, Layout::kBlhd)},
+  };
+}
+
+TEST_CASE("every tensor has its own type, within the bounds of the reference") {
+  for (const int32_t q : kTypes) {
+    for (const int32_t kv : kTypes) {
+      for (const int32_t out : kTypes) {
+        INFO("types " << q << ", " << kv << ", " << out);
+        Case().heads(4, 2).len(21, 270).dims(24, 20).types(q, kv, out).causal().check();
+        Case().heads(4, 2).len(1, 270).dims(40, 37).types(q, kv, out).check();
+      }
+    }
+  }
+}
+
+TEST_CASE("16-bit inputs give the bits of a float32 run on the widened values") {
+  for (const int32_t q_type : {LW_TYPE_BF16, LW_TYPE_F16}) {
+    for (const int32_t kv_type : {LW_TYPE_BF16, LW_TYPE_F16}) {
+      for (Subject& subject : subjects()) {
+        Case halves = subject.c;
+        halves.types(q_type, kv_type, LW_TYPE_F32);
+        Case floats = subject.c;
+        round_to(q_type, floats.q());
+        round_to(kv_type, floats.k());
+        round_to(kv_type, floats.v());
+        const std::vector<Result> narrow = halves.check(), wide = floats.check();
+        REQUIRE(narrow.size() == wide.size());
+        for (size_t i = 0; i < narrow.size(); ++i) {
+          INFO(subject.name << " on " << narrow[i].target << ", types " << q_type << " and " << kv_type);
+          CHECK(bit_difference(wide[i], narrow[i]) == "");
+        }
+        for (const int32_t out_type : {LW_TYPE_BF16, LW_TYPE_F16}) {
+          Case rounded = halves;
+          rounded.types(q_type, kv_type, out_type);
+          for_each_target([&](const std::string& target) {
+            Result expected = halves.run({target}), result = rounded.run({target});
+            round_to(out_type, expected.out);
+            INFO(subject.name << " on " << target << ", out type " << out_type);
+            CHECK(bit_difference(expected, result) == "");
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("16-bit states carry on in float32") {
+  for (const int32_t type : {LW_TYPE_BF16, LW_TYPE_F16}) {
+    Case whole = Case().heads(2, 1).len(9, 4500).dims(16).types(type, type, type).causal();
+    for_each_target([&](const std::string& target) {
+      const Result expected = whole.run({target});
+      REQUIRE(std::string(expected.status.message) == "");
+      const Result first = whole.key_part(0, 4096).with_state().run({target});
+      INFO(target);
+      CHECK(bit_difference(expected, whole.key_part(4096, 4500).continue_from(first).run({target})) == "");
+    });
+  }
+}
+
+// Overflow, denormals and NaN in the rounding of results: values at the ends of the types' ranges pass through a single
+// visible key unchanged.
+TEST_CASE("results at the ends of the range are rounded as the type says") {
+  const float values[] = {65504.0f, 65519.0f, 65520.0f, 1e30f,   3.4e38f, -3.4e38f, 6e-8f,          2.9e-8f,
+                          3e-8f,    1e-40f,   -1e-40f,  6.1e-5f, 0.0f,    -0.0f,    1.0f + 0x1p-8f, 1.0f + 0x1p-11f};
+  const std::vector<float> one_row(std::begin(values), std::end(values));
+  for (const int64_t q_len : {1, 40}) {
+    for (const int32_t out_type : {LW_TYPE_BF16, LW_TYPE_F16}) {
+      Case c = Case()
+                   .heads(1, 1)
+                   .len(q_len, 1)
+                   .dims(4, static_cast<int64_t>(one_row.size()))
+                   .types(LW_TYPE_F32, LW_TYPE_F32, out_type);
+      c.q().fill(0);  // a prob of exactly 1
+      c.v().values = one_row;
+      for_each_target([&](const std::string& target) {
+        const Result result = c.run({target});
+        REQUIRE(std::string(result.status.message) == "");
+        Array expected(result.out.shape);
+        expected.each([&](int64_t, int64_t, int64_t, int64_t x, float& value) {
+          value = one_row[static_cast<size_t>(x)] + 0.0f;
+        });
+        round_to(out_type, expected);
+        INFO(target);
+        CHECK(bit_difference(expected, result.out) == "");
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lanewise::test
