@@ -19,6 +19,7 @@ namespace {
 struct ExplainFlags : Flags {
   std::string shape;
   bool run = false;
+  std::string clock = "wall";
 };
 
 const char* type_text(int32_t type) {
@@ -75,14 +76,19 @@ void print_reasons(const lanewise::Plan& plan, int32_t threads, const lw_inputs*
 
 // Measures the machine around the run: on a shared one a single moment says little.
 int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions options, int32_t threads) {
+  if (flags.clock != "wall" && flags.clock != "thread") {
+    throw Error("--clock " + io::quote(flags.clock) + ": wall and thread are allowed");
+  }
+  if (flags.clock == "thread" && threads != 1) throw Error("--clock thread is for --threads 1");
   const ProblemCase c = case_of(flags);
   print_reasons(plan, threads, &c.inputs);
   const lw_explanation e = plan.explain(threads);
   options.lse = false;
   options.threads = threads;
+  options.thread_clock = flags.clock == "thread";
   options.should_stop = interrupted();
   catch_interrupts();
-  MachineLimits limits = measure_limits(c, e, threads);
+  MachineLimits limits = measure_limits(c, e, threads, options.thread_clock);
   double best = 0;
   constexpr int kRounds = 3;
   for (int round = 0; round < kRounds; ++round) {
@@ -95,7 +101,7 @@ int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions option
     }
     if (result.stopped) return kStopped;
     best = round == 0 ? result.seconds : std::min(best, result.seconds);
-    limits = best_of(limits, measure_limits(c, e, threads));
+    limits = best_of(limits, measure_limits(c, e, threads, options.thread_clock));
   }
   const Prediction prediction = predict(c, e, threads, limits);
   const double predicted = prediction.seconds();
@@ -153,6 +159,8 @@ void add_explain(CLI::App& app, Action& chosen) {
   command->add_option("--shape", flags->shape, "batch,q_heads,kv_heads,q_len,kv_len,qk_dim,v_dim, instead of tensors")
       ->option_text("B,H,HK,L,S,D,DV");
   command->add_flag("--run", flags->run, "run it: predicted time by this machine's limits, measured time, error");
+  command->add_option("--clock", flags->clock, "of --run: thread leaves out what others took of the core (--threads 1)")
+      ->option_text("wall|thread");
   command->footer("Example: lanewise explain --shape 1,32,8,512,4096,128,128 --causal --threads 8");
   command->callback([flags, &chosen] { chosen = [flags] { return explain(*flags); }; });
 }

@@ -16,15 +16,16 @@ struct MachineLimits {
   double clock = 0;      // Hz of a busy core; 0: not known
 };
 
-MachineLimits measure_limits(const ProblemCase& c, const lw_explanation& plan, int32_t threads);
+// thread_clock: of one thread, without what other processes took of its core.
+MachineLimits measure_limits(const ProblemCase& c, const lw_explanation& plan, int32_t threads, bool thread_clock);
 // The better of two measurements, number by number: a shared machine only ever takes away.
 MachineLimits best_of(const MachineLimits& a, const MachineLimits& b);
 
 struct Prediction {
   double arithmetic = 0;  // seconds of multiply-adds and probs
   double memory = 0;      // seconds of reading keys and values
-  double rest = 0;        // a call, threads to wake, copies of blocks
-  double seconds() const { return (arithmetic > memory ? arithmetic : memory) + rest; }
+  double rest = 0;        // a call, threads to wake
+  double seconds() const;
 };
 
 Prediction predict(const ProblemCase& c, const lw_explanation& plan, int32_t threads, const MachineLimits& limits);

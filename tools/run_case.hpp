@@ -20,6 +20,7 @@ struct RunOptions {
   int64_t pad = 0;                  // of the outputs
   bool lse = true;
   bool state = false;
+  bool thread_clock = false;  // seconds that the calling thread ran, without what other processes took
   const volatile int32_t* should_stop = nullptr;
 };
 

@@ -99,7 +99,7 @@ TEST_CASE("explain --run prints predicted and measured time and the error", "[co
   const std::vector<std::vector<std::string>> cases = {
       {"explain", "--run", "--shape", "1,2,1,40,300,16,8", "--causal", "--threads", "2"},
       {"explain", "--run", "--shape", "1,2,1,0,0,16,8"},
-      {"explain", "--run", data_file("real/smollm2_layer8_decode.safetensors"), "--threads", "1"}};
+      {"explain", "--run", data_file("real/smollm2_layer8_decode.safetensors"), "--threads", "1", "--clock", "thread"}};
   for (const std::vector<std::string>& arguments : cases) {
     const Outcome outcome = lanewise_command(arguments);
     INFO(outcome.out << outcome.err);
