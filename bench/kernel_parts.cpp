@@ -33,20 +33,21 @@ void Scores(const float* q, const float* k, int64_t stride, int64_t qk_dim, floa
 template <size_t kVectors>
 void Probs(float* scores) {
   V max[kVectors], sum[kVectors];
-  for (size_t i = 0; i < kVectors; ++i) max[i] = hn::Set(D(), 8.0f);
+  for (size_t i = 0; i < kVectors; ++i) {
+    max[i] = hn::Set(D(), 8.0f);
+    sum[i] = hn::Zero(D());
+  }
   kernels::ProbKeys<kVectors, kVectors * kLanes>(scores, 0, kBlockKeys, max, sum);
 }
 
 template <size_t kVectors>
 void Values(const float* probs, const float* v, int64_t stride, int64_t v_dim, float* acc) {
-  kernels::Strips<kVectors> strips;
   kernels::MergeFactors<V> factors[kVectors];
   for (size_t i = 0; i < kVectors; ++i) {
-    strips.begin[i] = 0;
-    strips.end[i] = kBlockKeys;
     factors[i] = kernels::FactorsOf(D(), hn::Set(D(), 4.0f), hn::Set(D(), 5.0f));
   }
-  kernels::AddValues<kVectors, false>(probs, v, stride, static_cast<size_t>(v_dim), strips, factors, acc);
+  kernels::AddValues<kVectors>(probs, v, stride, static_cast<size_t>(v_dim), kernels::KeyRange{0, kBlockKeys}, factors,
+                               acc);
 }
 
 void StoreRows(const ResultTensor& to, int64_t rows, size_t vectors, size_t v_dim, const float* from) {

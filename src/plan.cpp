@@ -32,7 +32,7 @@ int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
 
 }  // namespace
 
-Rules rules_of(const lw_problem& problem) {
+Rules rules_of(const lw_problem& problem, bool q_positions) {
   constexpr double kLog2E = 1.4426950408889634074;
   const FpEnvironment environment;  // the host may round otherwise
   Rules rules;
@@ -40,6 +40,16 @@ Rules rules_of(const lw_problem& problem) {
   rules.causal = problem.causal != 0;
   rules.window_left = problem.window_left;
   rules.window_right = problem.window_right;
+  rules.prefix_len = problem.prefix_len;
+  if (problem.softcap != 0.0f) {
+    const double cap = static_cast<double>(problem.softcap) * kLog2E;
+    rules.cap = static_cast<float>(cap);
+    rules.cap_inverse = static_cast<float>(1.0 / cap);
+  }
+  rules.change_scores = problem.softcap != 0.0f || problem.alibi || problem.bias_type != LW_TYPE_NONE;
+  rules.see_by_bits = problem.mask_type != LW_TYPE_NONE || problem.bias_type != LW_TYPE_NONE ||
+                      problem.block_mask_rows > 0 || (problem.prefix_len > 0 && problem.window_left >= 0) ||
+                      q_positions;
   return rules;
 }
 

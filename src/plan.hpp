@@ -61,7 +61,8 @@ Panels panels_of(const lw_plan& plan, int64_t q_len, int64_t panel_tiles);
 // Row tiles of a panel for a run of these sizes.
 int64_t panel_tiles_of(const lw_plan& plan, const lw_problem& run, int32_t threads);
 
-Rules rules_of(const lw_problem& problem);
+// q_positions: the run gives them.
+Rules rules_of(const lw_problem& problem, bool q_positions);
 
 // K or V is copied block by block before the register tiles read it: 16-bit elements (widened once for all tiles of a
 // panel), an element stride other than 1, or a row stride that puts the rows of a tile into few cache sets.

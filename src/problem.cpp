@@ -57,7 +57,6 @@ lw_status check_rules(const lw_problem& p) {
     return failure(LW_INVALID_ARGUMENT, "softcap is %g; allowed is 0 (off) or 1e-6 ... 1e6",
                    static_cast<double>(p.softcap));
   }
-  if (p.softcap != 0.0f) return not_served("softcap");
   if (p.window_left < -1 || p.window_left > kMaxOffset)
     return invalid_size("window_left", p.window_left, -1, kMaxOffset);
   if (p.window_right < -1 || p.window_right > kMaxOffset)
@@ -88,6 +87,9 @@ lw_status check_problem(const lw_problem* problem, lw_problem& p) {
       {"page_size", p.page_size, 0, kMaxLength},
       {"page_count", p.page_count, 0, kMaxLength},
       {"prefix_len", p.prefix_len, 0, kMaxLength},
+      {"mask_tail", p.mask_tail, 0, p.kv_len},
+      {"block_mask_rows", p.block_mask_rows, 0, kMaxLength},
+      {"block_mask_keys", p.block_mask_keys, 0, kMaxLength},
   };
   if (const lw_status s = check_sizes(sizes); s.code != LW_OK) return s;
   if (p.q_heads % p.kv_heads != 0) {
@@ -108,11 +110,15 @@ lw_status check_problem(const lw_problem* problem, lw_problem& p) {
   if (p.kv_layout == LW_LAYOUT_RAGGED && p.total_kv > kMaxLength)
     return invalid_size("total_kv", p.total_kv, 0, kMaxLength);
   if (p.kv_layout == LW_LAYOUT_PAGED && p.page_size < 1) return invalid_size("page_size", p.page_size, 1, kMaxLength);
-  if (p.mask_type != LW_TYPE_NONE) return not_served("masks");
-  if (p.bias_type != LW_TYPE_NONE) return not_served("biases");
-  if (p.alibi) return not_served("ALiBi");
-  if (p.sinks) return not_served("sinks");
-  if (p.prefix_len != 0) return not_served("prefix_len");
+  if (p.mask_tail != 0 && p.mask_type == LW_TYPE_NONE) {
+    return failure(LW_INVALID_ARGUMENT, "mask_tail is %lld without a mask_type", static_cast<long long>(p.mask_tail));
+  }
+  if ((p.block_mask_rows > 0) != (p.block_mask_keys > 0)) {
+    return failure(LW_INVALID_ARGUMENT,
+                   "block_mask_rows is %lld and block_mask_keys %lld; allowed is 0 for both or 1 ... %lld for both",
+                   static_cast<long long>(p.block_mask_rows), static_cast<long long>(p.block_mask_keys),
+                   static_cast<long long>(kMaxLength));
+  }
   return ok();
 }
 

@@ -105,17 +105,30 @@ struct Row {
 
   double bias(int64_t j) const { return load(in.bias, query_row(in.bias) + j * in.bias.stride[3]); }
 
-  // Causal, window, prefix, mask, bias: every rule must let the key through.
+  // Key j's tile is in the row's list of the block-sparse mask.
+  bool tile_is_listed(int64_t j) const {
+    const int32_t* indptr = in.block_indptr + s.b * in.block_indptr_stride[0] + h * in.block_indptr_stride[1];
+    const int64_t tile_row = i / problem.block_mask_rows;
+    for (int64_t n = indptr[tile_row]; n < indptr[tile_row + 1]; ++n) {
+      if (in.block_indices[n] == j / problem.block_mask_keys) return true;
+    }
+    return false;
+  }
+
+  // Causal, window, prefix, masks, bias: every rule must let the key through.
   bool sees(int64_t j) const {
     const int64_t p = position(), key = s.kv_start + j;
     const bool in_reach = (!problem.causal || key <= p) && (rules.window_left < 0 || key >= p - rules.window_left) &&
                           (rules.window_right < 0 || key <= p + rules.window_right);
     if (!in_reach && key >= problem.prefix_len) return false;
-    if (problem.mask_type != LW_TYPE_NONE) {
+    // Column 0 of a mask_tail mask is key kv_len - mask_tail; keys before it are not masked.
+    const int64_t column = problem.mask_tail > 0 ? j - (s.kv_len - problem.mask_tail) : j;
+    if (problem.mask_type != LW_TYPE_NONE && column >= 0) {
       const uint8_t* flags = static_cast<const uint8_t*>(in.mask.data) + query_row(in.mask);
       const bool bits = problem.mask_type == LW_TYPE_BITS;
-      if (!(bits ? (flags[j / 8] >> (j % 8)) & 1 : flags[j * in.mask.stride[3]])) return false;
+      if (!(bits ? (flags[column / 8] >> (column % 8)) & 1 : flags[column * in.mask.stride[3]])) return false;
     }
+    if (problem.block_mask_rows > 0 && !tile_is_listed(j)) return false;
     return problem.bias_type == LW_TYPE_NONE || !(bias(j) <= kHides);
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "check.hpp"
+#include "plan.hpp"
 #include "problem.hpp"
 #include "tensors.hpp"
 
@@ -31,6 +32,12 @@ lw_status check_tensors(const Run& run) {
   const Axes v_axes = {{kv_outer, p.kv_heads, kv_rows, p.v_dim}};
   const Axes out_axes = {{q_outer, p.q_heads, q_rows, p.v_dim}};
   const Axes row_axes = {{q_outer, p.q_heads, q_rows, 1}};
+  const int64_t mask_keys = p.mask_tail > 0 ? p.mask_tail : p.kv_len;
+  const bool bits = p.mask_type == LW_TYPE_BITS;
+  const Axes mask_axes = {{q_outer, p.q_heads, q_rows, bits ? (mask_keys + 7) / 8 : mask_keys}};
+  const Axes bias_axes = {{q_outer, p.q_heads, q_rows, p.kv_len}};
+  lw_const_tensor mask = in.mask;
+  if (bits) mask.stride[3] = 1;
 
   const bool state_in = in.state_max.data != nullptr || in.state_sum.data != nullptr || in.state_acc.data != nullptr;
   const bool state_out =
@@ -47,6 +54,8 @@ lw_status check_tensors(const Run& run) {
   } inputs[] = {{"q", in.q, p.q_type, q_axes, true},
                 {"k", in.k, p.k_type, k_axes, true},
                 {"v", in.v, p.v_type, v_axes, true},
+                {"mask", mask, p.mask_type, mask_axes, p.mask_type != LW_TYPE_NONE},
+                {"bias", in.bias, p.bias_type, bias_axes, p.bias_type != LW_TYPE_NONE},
                 {"state_max (input)", in.state_max, LW_TYPE_F32, row_axes, state_in},
                 {"state_sum (input)", in.state_sum, LW_TYPE_F32, row_axes, state_in},
                 {"state_acc (input)", in.state_acc, LW_TYPE_F32, out_axes, state_in}};
@@ -61,8 +70,9 @@ lw_status check_tensors(const Run& run) {
                  {"state_max", out.state_max, LW_TYPE_F32, row_axes, state_out},
                  {"state_sum", out.state_sum, LW_TYPE_F32, row_axes, state_out},
                  {"state_acc", out.state_acc, LW_TYPE_F32, out_axes, state_out}};
-  NamedRange input_range[6], output_range[5];
-  for (int i = 0; i < 6; ++i) {
+  constexpr int kInputs = sizeof inputs / sizeof inputs[0];
+  NamedRange input_range[kInputs], output_range[5];
+  for (int i = 0; i < kInputs; ++i) {
     input_range[i] = {inputs[i].name, Range{nullptr, nullptr, false}};
     if (!inputs[i].given) continue;
     const auto& t = inputs[i];
@@ -136,19 +146,74 @@ lw_status check_offsets(const char* name, const int32_t* offsets, int64_t n, int
   return ok();
 }
 
-// Every page that holds a key which some row of its sequence may see must exist.
-lw_status check_pages(const Run& run) {
+// Pages of key rows [begin, end) of sequence b must exist.
+lw_status check_pages(const Run& run, int64_t b, int64_t begin, int64_t end) {
   const lw_problem& p = run.problem;
   const lw_inputs& in = run.inputs;
+  for (int64_t page = begin / p.page_size; begin < end && page <= (end - 1) / p.page_size; ++page) {
+    const int32_t id = in.page_table[b * in.page_table_stride[0] + page * in.page_table_stride[1]];
+    if (id < 0 || id >= p.page_count) {
+      return failure(LW_INVALID_ARGUMENT, "page_table[%lld][%lld] is %d and holds visible keys; allowed is 0 ... %lld",
+                     static_cast<long long>(b), static_cast<long long>(page), id,
+                     static_cast<long long>(p.page_count - 1));
+    }
+  }
+  return ok();
+}
+
+// Every page that holds a key which causal, window, prefix and length let some row of its sequence see must exist.
+lw_status check_pages(const Run& run) {
+  const Rules rules = rules_of(run.problem, run.inputs.q_positions != nullptr);
+  for (int64_t b = 0; b < run.problem.batch; ++b) {
+    const int64_t rows = run.q_len(b), start = run.kv_start(b), keys = run.kv_len(b);
+    if (rows == 0) continue;
+    if (const lw_status s = check_pages(run, b, 0, prefix_of(rules, start, keys)); s.code != LW_OK) return s;
+    const int32_t* positions = run.q_positions(b);
+    int64_t begin = 0, end = 0, unused = 0;
+    if (positions == nullptr) {  // bounds never fall with rows
+      window_of(rules, run.q_offset(b) - start, keys, begin, unused);
+      window_of(rules, run.q_offset(b) + rows - 1 - start, keys, unused, end);
+      if (const lw_status s = check_pages(run, b, begin, end); s.code != LW_OK) return s;
+      continue;
+    }
+    int64_t seen_begin = 0, seen_end = 0;  // the last keys looked at: rows are mostly alike
+    for (int64_t i = 0; i < rows; ++i) {
+      window_of(rules, positions[i * run.inputs.q_positions_stride[1]] - start, keys, begin, end);
+      if (begin >= end || (begin >= seen_begin && end <= seen_end)) continue;
+      if (const lw_status s = check_pages(run, b, begin, end); s.code != LW_OK) return s;
+      const bool together = begin <= seen_end && end >= seen_begin;
+      seen_begin = together ? std::min(begin, seen_begin) : begin;
+      seen_end = together ? std::max(end, seen_end) : end;
+    }
+  }
+  return ok();
+}
+
+// Tiles of a block-sparse mask: offsets that never fall, column numbers that ascend within the keys.
+lw_status check_block_mask(const Run& run) {
+  const lw_problem& p = run.problem;
+  const lw_inputs& in = run.inputs;
+  const int64_t columns = (p.kv_len + p.block_mask_keys - 1) / p.block_mask_keys;
   for (int64_t b = 0; b < p.batch; ++b) {
-    int64_t begin = 0, end = 0;
-    run.visible(b, begin, end);
-    for (int64_t page = begin / p.page_size; begin < end && page <= (end - 1) / p.page_size; ++page) {
-      const int32_t id = in.page_table[b * in.page_table_stride[0] + page * in.page_table_stride[1]];
-      if (id < 0 || id >= p.page_count) {
-        return failure(
-            LW_INVALID_ARGUMENT, "page_table[%lld][%lld] is %d and holds visible keys; allowed is 0 ... %lld",
-            static_cast<long long>(b), static_cast<long long>(page), id, static_cast<long long>(p.page_count - 1));
+    const int64_t tile_rows = (run.q_len(b) + p.block_mask_rows - 1) / p.block_mask_rows;
+    for (int64_t h = 0; h < p.q_heads; ++h) {
+      if ((b > 0 && in.block_indptr_stride[0] == 0) || (h > 0 && in.block_indptr_stride[1] == 0)) continue;
+      const int32_t* indptr = in.block_indptr + b * in.block_indptr_stride[0] + h * in.block_indptr_stride[1];
+      for (int64_t r = 0; r < tile_rows; ++r) {
+        if (indptr[r] < 0 || indptr[r + 1] < indptr[r]) {
+          return failure(LW_INVALID_ARGUMENT,
+                         "block_indptr of tile row %lld is %d ... %d; allowed is offsets >= 0 that never fall",
+                         static_cast<long long>(r), indptr[r], indptr[r + 1]);
+        }
+        for (int64_t n = indptr[r]; n < indptr[r + 1]; ++n) {
+          const int64_t least = n > indptr[r] ? int64_t{in.block_indices[n - 1]} + 1 : 0;
+          if (in.block_indices[n] < least || in.block_indices[n] >= columns) {
+            return failure(LW_INVALID_ARGUMENT,
+                           "block_indices[%lld] is %d; allowed is %lld ... %lld: tile columns ascend within kv_len",
+                           static_cast<long long>(n), in.block_indices[n], static_cast<long long>(least),
+                           static_cast<long long>(columns - 1));
+          }
+        }
       }
     }
   }
@@ -187,22 +252,14 @@ lw_status check_arrays(const Run& run) {
       }
     }
   }
+  if (in.block_indptr != nullptr) {
+    if (const lw_status s = check_block_mask(run); s.code != LW_OK) return s;
+  }
   if (in.page_table != nullptr) return check_pages(run);
   return ok();
 }
 
 }  // namespace
-
-void Run::visible(int64_t b, int64_t& begin, int64_t& end) const {
-  begin = end = 0;
-  if (q_len(b) == 0) return;
-  const int64_t first = q_offset(b) - kv_start(b);  // key row of the first query's own position
-  const int64_t last = first + q_len(b) - 1;
-  end = kv_len(b);
-  if (problem.causal) end = std::clamp<int64_t>(last + 1, 0, end);
-  if (problem.window_right >= 0) end = std::clamp<int64_t>(last + problem.window_right + 1, 0, end);
-  if (problem.window_left >= 0) begin = std::clamp<int64_t>(first - problem.window_left, 0, end);
-}
 
 lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs, Run& run) {
   if (const lw_status s = copy_struct("inputs", inputs, static_cast<int64_t>(sizeof(lw_inputs)), run.inputs);
@@ -252,7 +309,9 @@ lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw
                 {"mask.data", in.mask.data, p.mask_type != LW_TYPE_NONE, true, "a mask_type"},
                 {"bias.data", in.bias.data, p.bias_type != LW_TYPE_NONE, true, "a bias_type"},
                 {"alibi_slopes", in.alibi_slopes, p.alibi != 0, true, "alibi = 1"},
-                {"sinks", in.sinks, p.sinks != 0, true, "sinks = 1"}};
+                {"sinks", in.sinks, p.sinks != 0, true, "sinks = 1"},
+                {"block_indptr", in.block_indptr, p.block_mask_rows > 0, true, "block_mask_rows"},
+                {"block_indices", in.block_indices, p.block_mask_rows > 0, false, "block_mask_rows"}};
   for (const auto& array : arrays) {
     if (array.pointer != nullptr && !array.planned) {
       return failure(LW_INVALID_ARGUMENT, "%s is given; that needs %s in the plan's problem", array.name, array.field);
@@ -261,7 +320,6 @@ lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw
       return failure(LW_INVALID_ARGUMENT, "%s is a null pointer; the plan's problem has %s", array.name, array.field);
     }
   }
-  if (in.q_positions != nullptr) return not_served("q_positions");
   if (in.checks == LW_CHECKS_FULL) {
     if (const lw_status s = check_arrays(run); s.code != LW_OK) return s;
   }

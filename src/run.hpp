@@ -33,8 +33,12 @@ struct Run {
     if (problem.has_q_offset) return problem.q_offset;
     return kv_start(b) + kv_len(b) - q_len(b);
   }
-  // Key rows [begin, end) of sequence b that causal, window and length let some query row see.
-  void visible(int64_t b, int64_t& begin, int64_t& end) const;
+  // The positions of sequence b's queries; nullptr: q_offset + i.
+  const int32_t* q_positions(int64_t b) const {
+    if (inputs.q_positions == nullptr) return nullptr;
+    return inputs.q_positions + (inputs.cu_seqlens_q != nullptr ? q_token(b) * inputs.q_positions_stride[1]
+                                                                : b * inputs.q_positions_stride[0]);
+  }
 };
 
 // `planned`: the checked problem of the plan.

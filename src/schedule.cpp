@@ -50,6 +50,8 @@ Task task_of(const Work& work, int64_t b) {
   task.kv_len = work.run.kv_len(b);
   task.q_offset = work.run.q_offset(b);
   task.rules = &work.rules;
+  task.q_positions = work.run.q_positions(b);
+  task.q_positions_stride = work.run.inputs.q_positions_stride[1];
   return task;
 }
 
@@ -64,17 +66,33 @@ struct Panel {
   int64_t pieces;
 };
 
+// Key rows [begin, end) that hold all that rows [row_begin, row_end) may see.
+void key_hull(const Task& task, int64_t row_begin, int64_t row_end, int64_t& begin, int64_t& end) {
+  int64_t first = position_of(task, row_begin), last = position_of(task, row_end - 1);
+  if (task.q_positions != nullptr) {
+    for (int64_t query = row_begin / task.group_size; query <= (row_end - 1) / task.group_size; ++query) {
+      const int64_t position = task.q_positions[query * task.q_positions_stride];
+      first = std::min(first, position);
+      last = std::max(last, position);
+    }
+  }
+  int64_t unused = 0;
+  window_of(*task.rules, first - task.kv_start, task.kv_len, begin, unused);
+  window_of(*task.rules, last - task.kv_start, task.kv_len, unused, end);
+  end = std::max(begin, end);
+  const int64_t prefix = prefix_of(*task.rules, task.kv_start, task.kv_len);
+  if (prefix == 0) return;
+  end = begin < end ? std::max(end, prefix) : prefix;
+  begin = 0;
+}
+
 Panel panel_of(const Work& work, const Task& task, const Panels& panels, int64_t index) {
   const int64_t lanes = work.plan.kernels.lanes;
   const int64_t rows = panels.rows;
   Panel panel;
   panel.row_begin = tile_begin_vector(panels.vectors, panels.count, index) * lanes;
   panel.row_end = std::min(tile_begin_vector(panels.vectors, panels.count, index + 1) * lanes, rows);
-  int64_t unused = 0;
-  // Bounds do not fall with rows.
-  row_visible(task, panel.row_begin, panel.key_begin, unused);
-  row_visible(task, panel.row_end - 1, unused, panel.key_end);
-  panel.key_end = std::max(panel.key_begin, panel.key_end);
+  key_hull(task, panel.row_begin, panel.row_end, panel.key_begin, panel.key_end);
   panel.deliver = Deliver::kResults;
   panel.first_unit = 0;
   panel.units = panel.pieces = 1;
@@ -227,6 +245,19 @@ Task full_task(const Work& work, const TaskCursor& at, void* scratch) {
   task.state_out = {rows_at<ResultTensor>(run, run.outputs.state_max, b, q_head),
                     rows_at<ResultTensor>(run, run.outputs.state_sum, b, q_head),
                     rows_at<ResultTensor>(run, run.outputs.state_acc, b, q_head)};
+  const lw_inputs& in = run.inputs;
+  task.mask = rows_at<QueryTensor>(run, in.mask, b, q_head);
+  task.bias = rows_at<QueryTensor>(run, in.bias, b, q_head);
+  task.mask_begin = run.problem.mask_tail > 0 ? task.kv_len - run.problem.mask_tail : 0;
+  if (in.block_indptr != nullptr) {
+    task.block_mask.indptr = in.block_indptr + b * in.block_indptr_stride[0] + q_head * in.block_indptr_stride[1];
+    task.block_mask.indices = in.block_indices;
+    task.block_mask.head_stride = in.block_indptr_stride[1];
+    task.block_mask.block_rows = run.problem.block_mask_rows;
+    task.block_mask.block_keys = run.problem.block_mask_keys;
+  }
+  if (in.alibi_slopes != nullptr) task.slopes = in.alibi_slopes + b * in.alibi_batch_stride + q_head;
+  if (in.sinks != nullptr) task.sinks = in.sinks + q_head;
   task.pack_k = work.pack_k;
   task.pack_v = work.pack_v;
   task.scratch = scratch;
@@ -310,7 +341,7 @@ Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& thre
   const bool pack_k = paged || must_pack(run.inputs.k);
   const bool pack_v = paged || must_pack(run.inputs.v);
   threads = static_cast<int32_t>(std::min<double>(threads, 1 + multiply_adds(run) / kWorkPerThread));
-  Work work = {plan,      run,    rules_of(run.problem),
+  Work work = {plan,      run,    rules_of(run.problem, run.inputs.q_positions != nullptr),
                pack_k,    pack_v, panel_tiles_of(plan, run.problem, threads),
                kNeverCut, 0,      nullptr,
                nullptr,   nullptr};

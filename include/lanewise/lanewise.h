@@ -88,7 +88,7 @@ enum {
 
 /* A strided tensor. Axes of q, k, v, out and state_acc: batch (dense) or page (paged), head, len or token, dim. Axes of
  * lse, state_max, state_sum: batch, head, len. Axes of mask and bias: batch, query head, query, key; stride 0
- * broadcasts. A ragged tensor has no batch axis: stride[0] is not used. Strides of axes of size 1 are not used either. */
+ * broadcasts; bits lie together along keys, whose stride is not used. A ragged tensor has no batch axis: stride[0] is not used. Strides of axes of size 1 are not used either. */
 typedef struct lw_const_tensor {
   const void* data;
   int32_t type; /* LW_TYPE_NONE (with data NULL): not given */
@@ -139,7 +139,11 @@ typedef struct lw_problem {
   int32_t bias_type;    /* LW_TYPE_NONE, LW_TYPE_F32, LW_TYPE_F16, LW_TYPE_BF16 */
   int32_t alibi;        /* 1: alibi_slopes are given at run time */
   int32_t sinks;        /* 1: sinks are given at run time */
-  int64_t reserved[16];
+  int64_t mask_tail;    /* columns of the mask, which covers the last mask_tail keys of each sequence (column c is key kv_len -
+                           mask_tail + c of the sequence's own length; keys before are not masked); 0: all kv_len */
+  int64_t block_mask_rows; /* > 0: a block-sparse mask is given at run time, of tiles of so many queries ... */
+  int64_t block_mask_keys; /* ... x so many keys of a sequence; both or none */
+  int64_t reserved[13];
 } lw_problem;
 
 static inline lw_problem lw_problem_default(void) {
@@ -195,7 +199,13 @@ typedef struct lw_inputs {
   int32_t checks;
   int64_t window_left, window_right;
   int64_t q_offset;
-  int64_t reserved[16];
+  /* Block-sparse mask in CSR form: keys of tile column c (key rows c * block_mask_keys ...) are visible to tile row r (queries
+   * r * block_mask_rows ... of the sequence) where c is among block_indices[block_indptr[r] ... block_indptr[r + 1] - 1],
+   * which ascend. block_indptr: [batch, q_heads, tile rows of q_len + 1], batch and head by stride (0 broadcasts). */
+  const int32_t* block_indptr;
+  const int32_t* block_indices;
+  int64_t block_indptr_stride[2]; /* batch, head; in elements */
+  int64_t reserved[12];
 } lw_inputs;
 
 static inline lw_inputs lw_inputs_default(void) {

@@ -35,6 +35,7 @@ struct FewScratch {
   float* row_sum;
   float* row_max;
   const void** addresses;  // of rows in reading order: keys, values, the next block's keys, kAddressSlack more
+  const void** seen;       // addresses of the values that one row sees, kAddressSlack more
   float* packed_k;
   float* packed_v;
   size_t size;
@@ -53,6 +54,7 @@ static FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int
   for (float** at : {&s.block_sum, &s.block_max, &s.span_sum, &s.span_max, &s.row_sum, &s.row_max})
     *at = Carve(base, s.size, rows);
   s.addresses = reinterpret_cast<const void**>(Carve(base, s.size, 2 * (3 * kBlockKeys + kAddressSlack)));
+  s.seen = reinterpret_cast<const void**>(Carve(base, s.size, 2 * (kBlockKeys + kAddressSlack)));
   // Only strided dims are packed, but which strides come is known only when the plan runs.
   s.packed_k = Carve(base, s.size, kBlockKeys * PackedStride(qk_dim));
   s.packed_v = Carve(base, s.size, kBlockKeys * PackedStride(v_dim));
@@ -141,8 +143,8 @@ static HWY_NOINLINE void StoreFewResults(const Task& task, const FewScratch& s) 
   const V zero = hn::Zero(d);
   for (int64_t r = 0; r < task.row_end - task.row_begin; ++r) {
     const int64_t row = task.row_begin + r;
-    const V sum = hn::Set(d, s.row_sum[r]);
-    const V max = hn::Set(d, s.row_max[r]);
+    V sum = hn::Set(d, s.row_sum[r]);
+    V max = hn::Set(d, s.row_max[r]);
     const float* acc = s.row_acc + r * task.v_dim;
     const auto canonical = [&](V v) HWY_ATTR { return CanonicalNaN(d, hn::Add(v, zero)); };
     if (task.state_out.given()) {
@@ -153,7 +155,15 @@ static HWY_NOINLINE void StoreFewResults(const Task& task, const FewScratch& s) 
       static_cast<float*>(task.state_out.sum.data)[RowOffset(task.state_out.sum, row, task.group_size)] = value;
       StoreRow(task.state_out.acc, row, task.group_size, task.v_dim, acc, canonical);
     }
-    const bool empty = s.row_sum[r] == 0.0f;
+    if (task.sinks != nullptr) {  // one more span, after the state is out
+      const SinkState<V> sink = SinkOf(d, hn::Set(d, Sink2(task.sinks[row % task.group_size])));
+      const MergeFactors<V> factors = FactorsOf(d, max, sink.max);
+      max = factors.max;
+      sum = Merge(factors, sum, sink.sum);
+      float* sunk = s.row_acc + r * task.v_dim;
+      for (int64_t x = 0; x < task.v_dim; ++x) sunk[x] = hn::GetLane(Merge(factors, hn::Set(d, sunk[x]), zero));
+    }
+    const bool empty = hn::GetLane(sum) == 0.0f;
     if (task.lse.data != nullptr) {
       const V lse = empty ? hn::Neg(hn::Inf(d)) : CanonicalNaN(d, LogSumExp(d, max, sum));
       static_cast<float*>(task.lse.data)[RowOffset(task.lse, row, task.group_size)] = hn::GetLane(lse);

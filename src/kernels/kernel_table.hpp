@@ -49,6 +49,24 @@ struct Rules {
   bool causal = false;        // position p sees keys at positions <= p
   int64_t window_left = -1;   // ... >= p - window_left; -1: open
   int64_t window_right = -1;  // ... <= p + window_right; -1: open
+  int64_t prefix_len = 0;     // positions below it are seen whatever causal and window say
+  float cap = 0;              // softcap * log2(e), rounded once; 0: off
+  float cap_inverse = 0;      // 1 / (softcap * log2(e)), rounded once
+  // Scores change after the dot product: softcap, ALiBi, bias.
+  bool change_scores = false;
+  // What a row sees is not one interval whose bounds never fall with rows: masks, biases, a prefix beside a window,
+  // q_positions.
+  bool see_by_bits = false;
+  bool plain() const { return !change_scores && !see_by_bits; }
+};
+
+// Tiles of block_rows queries x block_keys key rows; those listed are seen: tiles of row tile t of the group's head h are
+// indices[i], indptr[t + h * head_stride] <= i < indptr[t + 1 + h * head_stride], ascending.
+struct BlockMask {
+  const int32_t* indptr = nullptr;  // nullptr: not given
+  const int32_t* indices = nullptr;
+  int64_t head_stride = 0;
+  int64_t block_rows = 0, block_keys = 0;
 };
 
 // The unnormalised online-softmax state of rows: reference maximum, sum of probs, output. f32.
@@ -86,6 +104,15 @@ struct Task {
   ResultTensor out, lse;
   StateTensors state_out;
   const Rules* rules = nullptr;
+  const int32_t* q_positions = nullptr;  // of the sequence's queries, in place of q_offset + i
+  int64_t q_positions_stride = 0;
+  // Flags and additive terms of (head of the group, query, key row): dims are the key axis. Column 0 of the mask is key
+  // row mask_begin, below 0 too; key rows before it are not masked.
+  QueryTensor mask, bias;
+  int64_t mask_begin = 0;
+  BlockMask block_mask;
+  const float* slopes = nullptr;  // ALiBi, one a head of the group
+  const float* sinks = nullptr;   // one a head of the group
   // Key rows of this task: at least all that its rows may see (kResults), or cut from those at blocks or spans of the
   // key axis.
   int64_t key_begin = 0, key_end = 0;
@@ -101,16 +128,47 @@ struct Task {
 // Floats of one delivered state: max[rows], sum[rows], acc[rows][v_dim].
 inline int64_t piece_state_size(int64_t rows, int64_t v_dim) { return rows * (v_dim + 2); }
 
-// Key rows [begin, end) that row `row` of a task may see.
-inline void row_visible(const Task& task, int64_t row, int64_t& begin, int64_t& end) {
+// Position on the key axis of a row of the task.
+inline int64_t position_of(const Task& task, int64_t row) {
+  const int64_t query = row / task.group_size;
+  return task.q_positions != nullptr ? task.q_positions[query * task.q_positions_stride] : task.q_offset + query;
+}
+
+// Key rows that causal, window, prefix and length let a query see: [0, prefix) and [begin, end). prefix = 0 wherever one
+// interval says it.
+struct Reach {
+  int64_t prefix = 0, begin = 0, end = 0;
+};
+
+// Key rows [begin, end) that causal, window and length let a query see. own: key row of the query's own position. Neither
+// bound falls where own does not.
+inline void window_of(const Rules& rules, int64_t own, int64_t kv_len, int64_t& begin, int64_t& end) {
   const auto clamp = [](int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; };
-  const Rules& rules = *task.rules;
-  const int64_t own = task.q_offset + row / task.group_size - task.kv_start;  // key row of the query's own position
   begin = 0;
-  end = task.kv_len;
+  end = kv_len;
   if (rules.window_right >= 0) end = clamp(own + rules.window_right + 1, 0, end);
   if (rules.causal) end = clamp(own + 1, 0, end);
   if (rules.window_left >= 0) begin = clamp(own - rules.window_left, 0, end);
+}
+
+// Key rows [0, n) that every query sees by prefix_len.
+inline int64_t prefix_of(const Rules& rules, int64_t kv_start, int64_t kv_len) {
+  const int64_t keys = rules.prefix_len - kv_start;
+  return keys < 0 ? 0 : keys > kv_len ? kv_len : keys;
+}
+
+inline Reach reach_of(const Rules& rules, int64_t own, int64_t kv_start, int64_t kv_len) {
+  Reach reach;
+  window_of(rules, own, kv_len, reach.begin, reach.end);
+  const int64_t prefix = prefix_of(rules, kv_start, kv_len);
+  if (prefix == 0) return reach;
+  if (reach.begin >= reach.end) return {0, 0, prefix};
+  if (reach.begin > prefix) return {prefix, reach.begin, reach.end};
+  return {0, 0, prefix > reach.end ? prefix : reach.end};
+}
+
+inline Reach row_reach(const Task& task, int64_t row) {
+  return reach_of(*task.rules, position_of(task, row) - task.kv_start, task.kv_start, task.kv_len);
 }
 
 // Most rows of a task for keys-in-lanes.

@@ -24,6 +24,7 @@
 #include "src/kernels/few_loops-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/rows_in_lanes-inl.h"
+#include "src/kernels/ruled_few-inl.h"
 #include "src/kernels/rules-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -41,7 +42,7 @@ static void FillAddresses(const KeyTensor& t, int64_t begin, int64_t end, const 
   }
 }
 
-// What each row may see of the task's keys.
+// What each row may see of the task's keys: one interval where rules are plain.
 struct FewVisible {
   int64_t begin[kMaxFewRows], end[kMaxFewRows];  // key rows
   int64_t any_begin, any_end;
@@ -52,9 +53,13 @@ static FewVisible VisibleOf(const Task& task) {
   visible.any_begin = task.key_end;
   visible.any_end = task.key_begin;
   for (int64_t r = 0; r < task.row_end - task.row_begin; ++r) {
-    row_visible(task, task.row_begin + r, visible.begin[r], visible.end[r]);
-    visible.begin[r] = ClampTo(visible.begin[r], task.key_begin, task.key_end);
-    visible.end[r] = ClampTo(visible.end[r], visible.begin[r], task.key_end);
+    const Reach reach = row_reach(task, task.row_begin + r);
+    visible.begin[r] = ClampTo(reach.begin, task.key_begin, task.key_end);
+    visible.end[r] = ClampTo(reach.end, visible.begin[r], task.key_end);
+    if (reach.prefix > task.key_begin) {
+      visible.any_begin = task.key_begin;
+      visible.any_end = HWY_MAX(visible.any_end, HWY_MIN(reach.prefix, task.key_end));
+    }
     if (visible.begin[r] < visible.end[r]) {
       visible.any_begin = HWY_MIN(visible.any_begin, visible.begin[r]);
       visible.any_end = HWY_MAX(visible.any_end, visible.end[r]);
@@ -195,6 +200,59 @@ static BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t
   return {at, v};
 }
 
+// Addresses as AddressesOf lists them, of the keys in sight.
+static BlockAddresses AddressesInSight(const Task& task, const FewScratch& s, const FewSight& sight,
+                                       const FewSight& next_sight) {
+  constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  const int64_t n = sight.keys;
+  const int64_t whole = (n + kWhole - 1) / kWhole * kWhole;
+  const void** at = s.addresses;
+  AddressesOfSight(task.k, task.qk_dim, s.packed_k, sight, at);
+  for (int64_t i = n; i < whole; ++i) at[i] = at[n - 1];
+  const void** v = at + whole;
+  AddressesOfSight(task.v, task.v_dim, s.packed_v, sight, v);
+  const void** next = v + n;
+  const int64_t ahead = IsPacked(task.k) ? 0 : next_sight.keys;
+  if (ahead > 0) AddressesOfSight(task.k, task.qk_dim, nullptr, next_sight, next);
+  for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
+  return {at, v};
+}
+
+// FewBlock for the keys in sight of a block of n keys.
+static HWY_NOINLINE void RuledFewBlock(const Task& task, const FewRules& rules, const FewSight& sight, int64_t n,
+                                       const BlockAddresses& addresses, FewScratch& s) {
+  const void* const* const k = addresses.k;
+  const void* const* const v = addresses.v;
+  const int32_t k_type = TypeAsRead(task.k), v_type = TypeAsRead(task.v);
+  const size_t k_lines = LinesOf(k_type, task.qk_dim);
+  const size_t v_lines = LinesOf(v_type, task.v_dim);
+  const FewLoops k_loops = FewLoopsFor(k_type), v_loops = FewLoopsFor(v_type);
+  const size_t keys = static_cast<size_t>(sight.keys), v_dim = static_cast<size_t>(task.v_dim);
+  const PrefetchRows prefetch_k = {v, v_lines, k_lines};
+  const PrefetchRows prefetch_v = {v + keys, k_lines, v_lines};
+  const PrefetchRows prefetch_seen = {s.seen, v_lines, v_lines};
+  const int64_t rows = task.row_end - task.row_begin;
+  const int64_t passes = (rows + static_cast<int64_t>(kMaxPassRows) - 1) / static_cast<int64_t>(kMaxPassRows);
+  const bool together = !sight.edge || AllFiniteRows(v_type, v, sight.keys, v_dim);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    const int64_t row = rows * pass / passes;
+    const int64_t count = rows * (pass + 1) / passes - row;
+    float* const probs = s.probs + row * kBlockKeys;
+    k_loops.score[count](s.q + row * task.qk_dim, static_cast<size_t>(task.qk_dim), k, keys, prefetch_k, probs);
+    for (int64_t r = row; r < row + count; ++r)
+      s.block_max[r] = RuledProbsOfRow(task, rules, sight, r, n, s.probs + r * kBlockKeys);
+    if (together) {
+      v_loops.value[count](probs, v, v_dim, 0, keys, prefetch_v, s.block_acc + row * task.v_dim, s.block_sum + row);
+      continue;
+    }
+    for (int64_t r = row; r < row + count; ++r) {
+      float* const row_probs = s.probs + r * kBlockKeys;
+      const size_t seen = SeenOfRow(sight, r, row_probs, v, s.seen);
+      v_loops.value[1](row_probs, s.seen, v_dim, 0, seen, prefetch_seen, s.block_acc + r * task.v_dim, s.block_sum + r);
+    }
+  }
+}
+
 // q[r][c] = factor * query element c of the task's row r.
 template <class T>
 HWY_INLINE void LoadFewQueriesOf(const Task& task, float* HWY_RESTRICT q) {
@@ -224,6 +282,11 @@ void KeysInLanes(const Task& task) {
   if (!delivers) StartRowStates(task, s);
   EmptyStates(few, v_dim, s.span_max, s.span_sum, s.span_acc);
 
+  const bool plain = task.rules->plain();
+  FewRules rules;
+  FewSight sight, next_sight;
+  if (!plain) StartFewRules(task, rules);
+
   float* state = task.states;
   // Blocks at absolute positions. Without delivery, blocks that no row sees are stepped over.
   const int64_t first = delivers ? task.key_begin : visible.any_begin;
@@ -231,24 +294,36 @@ void KeysInLanes(const Task& task) {
   const auto block_end_of = [&](int64_t key) {
     return HWY_MIN(last, (task.kv_start + key) / kBlockKeys * kBlockKeys + kBlockKeys - task.kv_start);
   };
+  const auto see = [&](int64_t key, FewSight& to) HWY_ATTR {
+    if (to.block_row == BlockRow(task, key)) return;
+    SeeFew(task, rules, BlockRow(task, key), HWY_MIN(block_end_of(key), visible.any_end), to);
+  };
   for (int64_t key = first; key < last;) {
     const int64_t block_end = block_end_of(key);
     const int64_t begin = HWY_MAX(key, visible.any_begin);
     const int64_t end = HWY_MIN(block_end, visible.any_end);
-    if (begin < end) {
+    bool any = begin < end;
+    if (any && !plain) {
+      sight = next_sight;
+      see(key, sight);
+      any = sight.keys > 0;
+      next_sight = FewSight();
+      if (block_end < HWY_MIN(last, visible.any_end)) see(block_end, next_sight);
+      if (any)
+        RuledFewBlock(task, rules, sight, end - sight.block_row, AddressesInSight(task, s, sight, next_sight), s);
+    } else if (any) {
       const int64_t next_end = block_end < last ? HWY_MIN(block_end_of(block_end), visible.any_end) : block_end;
       const BlockAddresses addresses = AddressesOf(task, s, begin, end, block_end, next_end);
       FewBlock(task, visible, begin, end - begin, addresses, s);
-    } else {
-      EmptyStates(few, v_dim, s.block_max, s.block_sum, s.block_acc);
     }
+    if (!any) EmptyStates(few, v_dim, s.block_max, s.block_sum, s.block_acc);
     key = block_end;
     if (task.deliver == Deliver::kBlocks) {
       DeliverStates(few, v_dim, s.block_max, s.block_sum, s.block_acc, state);
       state += piece_state_size(rows, task.v_dim);
       continue;
     }
-    if (begin < end) MergeStates(few, v_dim, s.span_max, s.span_sum, s.span_acc, s.block_max, s.block_sum, s.block_acc);
+    if (any) MergeStates(few, v_dim, s.span_max, s.span_sum, s.span_acc, s.block_max, s.block_sum, s.block_acc);
     if (key < last && (task.kv_start + key) % kSpanKeys != 0) continue;
     if (delivers) {
       DeliverStates(few, v_dim, s.span_max, s.span_sum, s.span_acc, state);

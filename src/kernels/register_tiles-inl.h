@@ -19,6 +19,7 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/kernel_table.hpp"
 #include "src/kernels/prob-inl.h"
 #include "src/kernels/rules-inl.h"
 #include "src/kernels/softmax_state-inl.h"
@@ -210,8 +211,8 @@ HWY_NOINLINE void ScoreEdgeKeys(const float* HWY_RESTRICT q, const float* HWY_RE
 
 // ---- Probs ----------------------------------------------------------------------------------------------------------
 
-// Scores of keys [begin, end) become probs; max (of the scores) becomes the reference maximum; sum: of the probs, in
-// key order.
+// Scores of keys [begin, end) become probs; max (of the block's scores) becomes the reference maximum; sum takes the
+// probs in, in key order.
 template <size_t kStrips, size_t kRows, class V>
 HWY_NOINLINE void ProbKeys(float* HWY_RESTRICT s, int64_t begin, int64_t end, V* HWY_RESTRICT max,
                            V* HWY_RESTRICT sum) {
@@ -221,7 +222,7 @@ HWY_NOINLINE void ProbKeys(float* HWY_RESTRICT s, int64_t begin, int64_t end, V*
   HWY_UNROLL(4)
   for (size_t i = 0; i < kStrips; ++i) {
     reference_max[i] = hn::Ceil(max[i]);
-    row_sum[i] = hn::Zero(d);
+    row_sum[i] = sum[i];
   }
   for (int64_t j = begin; j < end; ++j) {
     HWY_UNROLL(4)
@@ -267,6 +268,34 @@ HWY_INLINE void ForEachTailPart(const Strips<kVectors>& strips, Part&& part) {
   }
 }
 
+// All vectors take part in the same keys: one range, or runs of them.
+struct KeyRange {
+  int64_t begin, end;
+};
+
+// A gap of fewer keys is cheaper to compute and hide than to step around: register tiles are about as wide.
+inline constexpr int64_t kSmallGap = 8;
+
+struct KeyRuns {
+  int64_t count = 0;
+  int64_t begin[kBlockKeys / kSmallGap], end[kBlockKeys / kSmallGap];
+};
+
+template <size_t kVectors, class Part>
+HWY_INLINE void ForEachPart(const KeyRange& keys, Part&& part) {
+  part.template operator()<0, kVectors>(keys.begin, keys.end);
+}
+template <size_t kVectors, class Part>
+HWY_INLINE void ForEachPart(const KeyRuns& runs, Part&& part) {
+  for (int64_t n = 0; n < runs.count; ++n) part.template operator()<0, kVectors>(runs.begin[n], runs.end[n]);
+}
+template <size_t kVectors, class Part>
+HWY_INLINE void ForEachPart(const Strips<kVectors>& strips, Part&& part) {
+  ForEachHeadPart(strips, part);
+  part.template operator()<0, kVectors>(strips.begin[kVectors - 1], strips.end[0]);
+  ForEachTailPart(strips, part);
+}
+
 // ---- Values ---------------------------------------------------------------------------------------------------------
 
 // acc[x][kFirst ...] += p * v over keys [begin, end), for kStrips of the vectors.
@@ -303,10 +332,9 @@ struct ValuePart {
   }
 };
 
-template <size_t kVectors, size_t kDims, bool kCut, class V>
-HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride,
-                          const Strips<kVectors>& strips, const MergeFactors<V> (&factors)[kVectors],
-                          float* HWY_RESTRICT span_acc) {
+template <size_t kVectors, size_t kDims, class Keys, class V>
+HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, const Keys& keys,
+                          const MergeFactors<V> (&factors)[kVectors], float* HWY_RESTRICT span_acc) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   constexpr size_t kRows = kVectors * N;
@@ -316,10 +344,7 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT
     HWY_UNROLL(4)
     for (size_t i = 0; i < kVectors; ++i) acc[x][i] = hn::Zero(d);
   }
-  const ValuePart<kVectors, kDims, V> part{p, v, stride, acc};
-  if constexpr (kCut) ForEachHeadPart(strips, part);
-  ValueKeys<0, kVectors>(p, v, stride, strips.begin[kVectors - 1], strips.end[0], acc);
-  if constexpr (kCut) ForEachTailPart(strips, part);
+  ForEachPart<kVectors>(keys, ValuePart<kVectors, kDims, V>{p, v, stride, acc});
   HWY_UNROLL(16)
   for (size_t x = 0; x < kDims; ++x) {
     HWY_UNROLL(4)
@@ -330,22 +355,21 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT
   }
 }
 
-// Adds one block's keys into the span: span_acc = merge(span_acc, sum of p * v). kCut: vectors differ in their keys.
-template <size_t kVectors, bool kCut, class V>
+// Adds one block's keys into the span: span_acc = merge(span_acc, sum of p * v). Keys: KeyRange, KeyRuns or Strips.
+template <size_t kVectors, class Keys, class V>
 HWY_NOINLINE void AddValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, size_t v_dim,
-                            const Strips<kVectors>& strips, const MergeFactors<V> (&factors)[kVectors],
+                            const Keys& keys, const MergeFactors<V> (&factors)[kVectors],
                             float* HWY_RESTRICT span_acc) {
   constexpr size_t kRows = kVectors * hn::MaxLanes(hn::DFromV<V>());
   constexpr size_t kDims = TileShape<kVectors>::kKeys;
   size_t x = 0;
   for (; x + kDims <= v_dim; x += kDims) {
-    ValueTile<kVectors, kDims, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
+    ValueTile<kVectors, kDims>(p, v + x, stride, keys, factors, span_acc + x * kRows);
   }
   if constexpr (kDims > 4) {
-    for (; x + 4 <= v_dim; x += 4)
-      ValueTile<kVectors, 4, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
+    for (; x + 4 <= v_dim; x += 4) ValueTile<kVectors, 4>(p, v + x, stride, keys, factors, span_acc + x * kRows);
   }
-  for (; x < v_dim; ++x) ValueTile<kVectors, 1, kCut>(p, v + x, stride, strips, factors, span_acc + x * kRows);
+  for (; x < v_dim; ++x) ValueTile<kVectors, 1>(p, v + x, stride, keys, factors, span_acc + x * kRows);
 }
 
 // The same where v may be NaN or infinite at hidden keys: each lane takes its visible keys alone. Same bits, slower.

@@ -23,7 +23,9 @@
 
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/register_tiles-inl.h"
+#include "src/kernels/row_tile-inl.h"
 #include "src/kernels/rows_io-inl.h"
+#include "src/kernels/ruled_tile-inl.h"
 #include "src/kernels/rules-inl.h"
 #include "src/kernels/softmax_state-inl.h"
 
@@ -32,23 +34,6 @@ namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// One row tile: its rows, its scratch, what its rows may see.
-struct RowTile {
-  int64_t row_begin, rows;  // rows of the task; lanes past `rows` repeat the last row
-  size_t vectors;
-  float* q;         // [qk_dim][lanes of the tile], times factor
-  float* span_acc;  // [v_dim][lanes of the tile]
-  float* row_acc;   // the same; used from the second span on
-  float* span_max;  // [lanes of the tile], as the following
-  float* span_sum;
-  float* row_max;
-  float* row_sum;
-  int64_t* visible_begin;  // key rows [begin, end) that lane r may see
-  int64_t* visible_end;
-  int64_t any_begin, any_end;  // key rows that some lane may see
-  int64_t all_begin, all_end;  // key rows that all lanes see (empty if end <= begin)
-};
-
 // Scratch of a task, carved in this order. Also tells its size (base = nullptr).
 struct RowsScratch {
   float* probs;  // [256][lanes of the tile]: scores, then probs
@@ -56,27 +41,6 @@ struct RowsScratch {
   float* packed_v;
   size_t size;
 };
-
-// Block of keys as the register tiles read it: key j, dim c at data[j * stride + c].
-struct KeyBlock {
-  const float* data;
-  int64_t stride;
-};
-
-// Rows of v in [begin, end) hold only finite values.
-static HWY_NOINLINE bool AllFinite(const KeyBlock& v, int64_t begin, int64_t end, size_t v_dim) {
-  const hn::ScalableTag<float> d;
-  const size_t N = hn::Lanes(d);
-  auto bad = hn::Zero(d);  // x * 0 is NaN for NaN and infinities, and stays
-  float bad_tail = 0;
-  for (int64_t j = begin; j < end; ++j) {
-    const float* row = v.data + j * v.stride;
-    size_t x = 0;
-    for (; x + N <= v_dim; x += N) bad = hn::MulAdd(hn::LoadU(d, row + x), hn::Zero(d), bad);
-    for (; x < v_dim; ++x) bad_tail += row[x] * 0.0f;
-  }
-  return hn::AllFalse(d, hn::IsNaN(bad)) && bad_tail == 0.0f;
-}
 
 // How the vectors of a tile take part in keys [begin, end) of a block whose first key row is block_row.
 template <size_t kVectors>
@@ -160,39 +124,34 @@ HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_
   // 1. Scores, reference maxima, probs, row sums.
   const bool edge = tile.all_begin > block_row + begin || tile.all_end < block_row + end;
   V max[kVectors], sum[kVectors];
-  for (size_t i = 0; i < kVectors; ++i) max[i] = hn::Set(d, kNoMax);
+  for (size_t i = 0; i < kVectors; ++i) {
+    max[i] = hn::Set(d, kNoMax);
+    sum[i] = hn::Zero(d);
+  }
   VisibleInterval<V> visible[kVectors];
   Strips<kVectors> strips;
   if (edge) {
     strips = CutStrips<kVectors>(tile, block_row, begin, end);
     EdgeProbs<kVectors>(task, tile, probs, k, block_row, strips, visible, max, sum, fetcher);
   } else {
-    for (size_t i = 0; i < kVectors; ++i) {
-      strips.begin[i] = begin;
-      strips.end[i] = end;
-    }
     ScoreKeys<kVectors, kVectors * N, true>(tile.q, k.data, k.stride, task.qk_dim, begin, end, probs, max, fetcher);
     ProbKeys<kVectors, kVectors * N>(probs, begin, end, max, sum);
   }
 
   // 2. Merge into the span: maxima and sums now, acc with the values.
   MergeFactors<V> factors[kVectors];
-  for (size_t i = 0; i < kVectors; ++i) {
-    factors[i] = FactorsOf(d, hn::Load(d, tile.span_max + i * N), max[i]);
-    hn::Store(factors[i].max, d, tile.span_max + i * N);
-    hn::Store(Merge(factors[i], hn::Load(d, tile.span_sum + i * N), sum[i]), d, tile.span_sum + i * N);
-  }
+  MergeIntoSpan(tile, max, sum, factors);
 
   // 3. Values. A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then take the masked
   // path.
   if (HWY_LIKELY(!edge)) {
-    AddValues<kVectors, false>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc);
+    AddValues<kVectors>(probs, v.data, v.stride, v_dim, KeyRange{begin, end}, factors, tile.span_acc);
     return;
   }
   const int64_t full_begin = ClampTo(tile.all_begin - block_row, begin, end);
   const int64_t full_end = ClampTo(tile.all_end - block_row, full_begin, end);
   if (HWY_LIKELY(AllFinite(v, begin, full_begin, v_dim) && AllFinite(v, full_end, end, v_dim))) {
-    AddValues<kVectors, true>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc);
+    AddValues<kVectors>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc);
   } else {
     AddVisibleValues<kVectors>(probs, v.data, v.stride, v_dim, strips, visible, factors, tile.span_acc);
   }
@@ -252,21 +211,25 @@ static void SetVisible(const Task& task, RowTile& tile) {
   const int64_t lanes = static_cast<int64_t>(tile.vectors * hn::Lanes(hn::ScalableTag<float>()));
   tile.any_begin = tile.all_end = task.key_end;
   tile.any_end = tile.all_begin = task.key_begin;
-  int64_t begin = 0, end = 0;
+  Reach reach;
   for (int64_t r = 0; r < lanes; ++r) {
     if (r < tile.rows) {
-      row_visible(task, tile.row_begin + r, begin, end);
-      begin = ClampTo(begin, task.key_begin, task.key_end);
-      end = ClampTo(end, begin, task.key_end);
-      if (begin < end) {
-        tile.any_begin = HWY_MIN(tile.any_begin, begin);
-        tile.any_end = HWY_MAX(tile.any_end, end);
+      reach = row_reach(task, tile.row_begin + r);
+      reach.prefix = ClampTo(reach.prefix, 0, task.key_end);
+      reach.begin = ClampTo(reach.begin, task.key_begin, task.key_end);
+      reach.end = ClampTo(reach.end, reach.begin, task.key_end);
+      const int64_t first = reach.prefix > task.key_begin ? task.key_begin : reach.begin;
+      const int64_t last = HWY_MAX(reach.end, reach.prefix);
+      if (first < last) {
+        tile.any_begin = HWY_MIN(tile.any_begin, first);
+        tile.any_end = HWY_MAX(tile.any_end, last);
       }
-      tile.all_begin = HWY_MAX(tile.all_begin, begin);
-      tile.all_end = HWY_MIN(tile.all_end, end);
+      tile.all_begin = HWY_MAX(tile.all_begin, reach.begin);
+      tile.all_end = HWY_MIN(tile.all_end, reach.end);
     }
-    tile.visible_begin[r] = begin;
-    tile.visible_end[r] = end;
+    tile.visible_prefix[r] = reach.prefix;
+    tile.visible_begin[r] = reach.begin;
+    tile.visible_end[r] = reach.end;
   }
   tile.any_begin = HWY_MIN(tile.any_begin, tile.any_end);
 }
@@ -297,6 +260,11 @@ static RowsScratch CarveRowsScratch(char* base, int64_t qk_dim, int64_t v_dim, i
     to.row_sum = Carve(base, scratch.size, lanes);
     to.visible_begin = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
     to.visible_end = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
+    to.visible_prefix = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
+    to.rules.minus_slope = Carve(base, scratch.size, lanes);
+    to.rules.position = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
+    to.rules.bias = reinterpret_cast<const char**>(Carve(base, scratch.size, 2 * lanes));
+    to.rules.bits = reinterpret_cast<uint32_t*>(Carve(base, scratch.size, kBlockWords * lanes));
   }
   return scratch;
 }
@@ -312,6 +280,23 @@ HWY_INLINE KeyBlock BlockOf(const KeyTensor& t, int64_t dim, bool pack, float* p
   const int64_t stride = PackedStride(dim);
   PackKeys(t, dim, begin, end, packed + (begin - block_row) * stride, stride);
   return {packed, stride};
+}
+
+// One block under rules that are not plain: tiles look first, so that keys which none of them sees are neither read nor
+// copied.
+static HWY_NOINLINE void AttendRuledBlock(const Task& task, RowTile* tile, int64_t tiles, const RowsScratch& scratch,
+                                          int64_t block_row, int64_t block_end, Fetcher& fetcher) {
+  KeyBits any = KeyBits();
+  for (int64_t t = 0; t < tiles; ++t) {
+    SeeBlock(task, tile[t], block_row, block_end - block_row);
+    Add(any, tile[t].rules.any);
+  }
+  const KeyBlock k = RunsOf(task.k, task.qk_dim, task.pack_k, scratch.packed_k, block_row, any);
+  const KeyBlock v = RunsOf(task.v, task.v_dim, task.pack_v, scratch.packed_v, block_row, any);
+  for (int64_t t = 0; t < tiles; ++t) {
+    if (NextBit(tile[t].rules.any, 0, true) == kBlockKeys) continue;
+    AttendRunsFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, fetcher);
+  }
 }
 
 // Starts the way of a tile's queries and output rows into the caches, in order of memory: both are touched 16 bytes of a
@@ -347,6 +332,7 @@ void RowsInLanes(const Task& task) {
     tile[t].rows = HWY_MIN(rows, last * lanes) - first * lanes;
     tile[t].vectors = static_cast<size_t>(last - first);
     SetVisible(task, tile[t]);
+    if (!task.rules->plain()) StartRules(task, tile[t]);
     if (tile[t].any_begin < tile[t].any_end) {
       any_begin = HWY_MIN(any_begin, tile[t].any_begin);
       any_end = HWY_MAX(any_end, tile[t].any_end);
@@ -394,14 +380,18 @@ void RowsInLanes(const Task& task) {
     const int64_t block_position = (task.kv_start + row) / kBlockKeys * kBlockKeys;
     const int64_t block_row = HWY_MAX(int64_t{0}, block_position - task.kv_start);
     const int64_t block_end = HWY_MIN(any_end, block_position + kBlockKeys - task.kv_start);
-    const KeyBlock k = BlockOf(task.k, task.qk_dim, task.pack_k, scratch.packed_k, block_row, row, block_end);
-    const KeyBlock v = BlockOf(task.v, task.v_dim, task.pack_v, scratch.packed_v, block_row, row, block_end);
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t begin = HWY_MAX(row, tile[t].any_begin);
-      const int64_t end = HWY_MIN(block_end, tile[t].any_end);
-      if (begin >= end) continue;
-      AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row, end - block_row,
-                                      fetcher);
+    if (task.rules->plain()) {
+      const KeyBlock k = BlockOf(task.k, task.qk_dim, task.pack_k, scratch.packed_k, block_row, row, block_end);
+      const KeyBlock v = BlockOf(task.v, task.v_dim, task.pack_v, scratch.packed_v, block_row, row, block_end);
+      for (int64_t t = 0; t < tiles; ++t) {
+        const int64_t begin = HWY_MAX(row, tile[t].any_begin);
+        const int64_t end = HWY_MIN(block_end, tile[t].any_end);
+        if (begin >= end) continue;
+        AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row,
+                                        end - block_row, fetcher);
+      }
+    } else {
+      AttendRuledBlock(task, tile, tiles, scratch, block_row, block_end, fetcher);
     }
     row = block_end;
     if (row < any_end && (task.kv_start + row) % unit != 0) continue;

@@ -216,10 +216,34 @@ static HWY_INLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int6
   }
 }
 
+// Merges the rows' sinks into their final states. `spare`: scratch of `vectors` vectors.
+static HWY_NOINLINE void AddSinks(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                  float* HWY_RESTRICT max, float* HWY_RESTRICT sum, float* HWY_RESTRICT acc,
+                                  float* HWY_RESTRICT spare) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const size_t N = hn::Lanes(d);
+  const size_t lanes = vectors * N;
+  for (size_t r = 0; r < lanes; ++r) {
+    const int64_t row = row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1);
+    spare[r] = Sink2(task.sinks[row % task.group_size]);
+  }
+  for (size_t r = 0; r < lanes; r += N) {
+    const SinkState<V> sink = SinkOf(d, hn::Load(d, spare + r));
+    const MergeFactors<V> factors = FactorsOf(d, hn::Load(d, max + r), sink.max);
+    hn::Store(factors.max, d, max + r);
+    hn::Store(Merge(factors, hn::Load(d, sum + r), sink.sum), d, sum + r);
+    for (int64_t x = 0; x < task.v_dim; ++x) {
+      float* at = acc + static_cast<size_t>(x) * lanes + r;
+      hn::Store(Merge(factors, hn::Load(d, at), hn::Zero(d)), d, at);
+    }
+  }
+}
+
 // out, lse and state of one tile from its final state. `spare`: scratch of at least 256 rows of lanes.
 static HWY_NOINLINE void StoreResults(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
-                                      const float* HWY_RESTRICT max, const float* HWY_RESTRICT sum,
-                                      float* HWY_RESTRICT acc, float* HWY_RESTRICT spare) {
+                                      float* HWY_RESTRICT max, float* HWY_RESTRICT sum, float* HWY_RESTRICT acc,
+                                      float* HWY_RESTRICT spare) {
   const hn::ScalableTag<float> d;
   const size_t N = hn::Lanes(d);
   const size_t lanes = vectors * N;
@@ -240,6 +264,7 @@ static HWY_NOINLINE void StoreResults(const Task& task, int64_t row_begin, int64
     }
     StoreRows(task.state_out.acc, row_begin, rows, task.group_size, vectors, v_dim, acc);
   }
+  if (task.sinks != nullptr) AddSinks(task, row_begin, rows, vectors, max, sum, acc, spare);
   if (task.lse.data != nullptr) {
     for (size_t r = 0; r < lanes; r += N) {
       const auto row_sum = hn::Load(d, sum + r);

@@ -53,6 +53,24 @@ HWY_INLINE V Merge(const MergeFactors<V>& factors, V x_a, V x_b) {
   return hn::MulAdd(x_a, factors.a, hn::Mul(x_b, factors.b));
 }
 
+// The state of a sink, one logit without a value: what a span of one key would be, with acc 0. -inf: no sink; +inf and
+// NaN make NaN of what they meet.
+template <class V>
+struct SinkState {
+  HWY_ATTR SinkState() {}
+  HWY_ATTR SinkState(V m, V s) : max(m), sum(s) {}
+  V max, sum;
+};
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE SinkState<V> SinkOf(D d, V sink2) {
+  const V max = hn::IfThenElse(hn::Lt(sink2, hn::Set(d, kNoMax)), hn::Set(d, kNoMax), hn::Ceil(sink2));
+  return {max, Prob(d, sink2, max)};
+}
+
+// sink * log2(e), rounded once.
+HWY_INLINE float Sink2(float sink) { return static_cast<float>(1.4426950408889634074 * double{sink}); }
+
 // log2(1 + f) / f on [sqrt(1/2) - 1, sqrt(2) - 1], least squares on Chebyshev nodes: log2 is within 5e-8 absolute as
 // evaluated.
 inline constexpr float kLog2Poly[] = {

@@ -17,6 +17,14 @@ constexpr float kLog2[] = {-0.11020159721374512f, 0.18631209433078766f, -0.19102
                            -0.23961904644966125f, 0.2885688841342926f,  -0.3606966435909271f,  0.4808982014656067f,
                            -0.7213473320007324f,  1.4426950216293335f};
 
+// tanh(x) / x = P(x^2) / Q(x^2)
+constexpr float kTanhReach = 8.0f;
+constexpr float kTanhP[] = {1.529347670725656e-08f, 2.193984437326435e-05f, 0.003574356436729431f, 0.13446831703186035f,
+                            1.0f};
+constexpr float kTanhQ[] = {8.548105938643857e-07f, 0.00034157896880060434f, 0.026174968108534813f,
+                            0.46780160069465637f, 1.0f};
+constexpr double kLog2E = 1.4426950408889634074;
+
 struct State {
   float max = kNoMax, sum = 0;
   std::vector<float> acc;
@@ -54,6 +62,20 @@ float log_sum_exp(const State& state) {
   return std::fma(poly, f, state.max + static_cast<float>(exponent)) * 0.693147180559945f;
 }
 
+float soft_cap(float s, float softcap) {
+  const float cap = static_cast<float>(static_cast<double>(softcap) * kLog2E);
+  const float inverse = static_cast<float>(1 / (static_cast<double>(softcap) * kLog2E));
+  if (s > kTanhReach * cap) s = kTanhReach * cap;
+  if (s < -kTanhReach * cap) s = -kTanhReach * cap;
+  const float x = s * inverse, u = x * x;
+  float above = kTanhP[0], below = kTanhQ[0];
+  for (int i = 1; i < 5; ++i) {
+    above = std::fma(above, u, kTanhP[i]);
+    below = std::fma(below, u, kTanhQ[i]);
+  }
+  return s * (above / below);
+}
+
 float one_nan(float value) { return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value; }
 
 template <class Tensor>
@@ -66,11 +88,45 @@ struct Row {
   int64_t b, h, i, kv_head, kv_len, kv_start, position;
   std::vector<float> q;  // times factor
 
+  float bias(int64_t j) const { return element(p.inputs.bias, b, h, i, j); }
+
   bool sees(int64_t j) const {
     const lw_problem& r = p.problem;
     const int64_t key = kv_start + j;
-    return (!r.causal || key <= position) && (r.window_left < 0 || key >= position - r.window_left) &&
-           (r.window_right < 0 || key <= position + r.window_right);
+    const bool near = (!r.causal || key <= position) && (r.window_left < 0 || key >= position - r.window_left) &&
+                      (r.window_right < 0 || key <= position + r.window_right);
+    if (!near && key >= r.prefix_len) return false;
+    return mask_lets_see(r.mask_tail > 0 ? j - kv_len + r.mask_tail : j) && tile_is_listed(j) &&
+           (r.bias_type == LW_TYPE_NONE || !(bias(j) <= -1e38f));
+  }
+
+  bool mask_lets_see(int64_t column) const {
+    const lw_const_tensor& mask = p.inputs.mask;
+    if (!mask.data || column < 0) return true;
+    const uint8_t* row =
+        static_cast<const uint8_t*>(mask.data) + b * mask.stride[0] + h * mask.stride[1] + i * mask.stride[2];
+    if (mask.type == LW_TYPE_BITS) return row[column / 8] >> (column % 8) & 1;
+    return row[column * mask.stride[3]] != 0;
+  }
+
+  bool tile_is_listed(int64_t j) const {
+    const lw_inputs& in = p.inputs;
+    if (!in.block_indptr) return true;
+    const int32_t* from =
+        in.block_indptr + b * in.block_indptr_stride[0] + h * in.block_indptr_stride[1] + i / p.problem.block_mask_rows;
+    return std::count(in.block_indices + from[0], in.block_indices + from[1], j / p.problem.block_mask_keys) > 0;
+  }
+
+  // A visible key's score under the rules that change it.
+  float ruled(float s, int64_t j) const {
+    const lw_problem& r = p.problem;
+    if (r.softcap != 0) s = soft_cap(s, r.softcap);
+    if (r.alibi) {
+      const float slope = p.inputs.alibi_slopes[b * p.inputs.alibi_batch_stride + h];
+      const int64_t distance = std::abs(position - (kv_start + j));
+      s = std::fma(static_cast<float>(-kLog2E * static_cast<double>(slope)), static_cast<float>(distance), s);
+    }
+    return r.bias_type == LW_TYPE_NONE ? s : std::fma(bias(j), static_cast<float>(kLog2E), s);
   }
 
   // The state of the keys of one block, j = begin ... end - 1, by itself.
@@ -85,6 +141,7 @@ struct Row {
       for (size_t c = 0; c < q.size(); ++c) {
         s = std::fma(q[c], element(p.inputs.k, b, kv_head, j, static_cast<int64_t>(c)), s);
       }
+      s = ruled(s, j);
       keys.push_back(j);
       scores.push_back(s);
       state.max = std::fmax(state.max, std::ceil(s));
@@ -133,7 +190,7 @@ Result canonical(const Prepared& p) {
   const int64_t q_len = in.q_len >= 0 ? in.q_len : problem.q_len, kv_len = in.kv_len >= 0 ? in.kv_len : problem.kv_len;
   const double dim = static_cast<double>(problem.qk_dim);
   const float scale = problem.has_scale ? problem.scale : static_cast<float>(1 / std::sqrt(dim));
-  const float factor = static_cast<float>(static_cast<double>(scale) * 1.4426950408889634074);
+  const float factor = static_cast<float>(static_cast<double>(scale) * kLog2E);
 
   Result result;
   result.target = "canonical";
@@ -151,20 +208,34 @@ Result canonical(const Prepared& p) {
     const int64_t offset = in.q_offsets           ? in.q_offsets[b]
                            : problem.has_q_offset ? problem.q_offset
                                                   : start + keys - rows;
+    const auto position = [&](int64_t i) -> int64_t {
+      return in.q_positions ? in.q_positions[b * in.q_positions_stride[0] + i * in.q_positions_stride[1]] : offset + i;
+    };
     for (int64_t h = 0; h < problem.q_heads; ++h) {
       for (int64_t i = 0; i < rows; ++i) {
-        Row row = {p, b, h, i, h / (problem.q_heads / problem.kv_heads), keys, start, offset + i, {}};
+        Row row = {p, b, h, i, h / (problem.q_heads / problem.kv_heads), keys, start, position(i), {}};
         for (int64_t c = 0; c < problem.qk_dim; ++c) row.q.push_back(element(in.q, b, h, i, c) * factor);
-        const State state = row.run();
+        State state = row.run();
+        if (states) {
+          for (int64_t x = 0; x < problem.v_dim; ++x)
+            result.state_acc.at(b, h, i, x) = state.acc[static_cast<size_t>(x)];
+          result.state_max.at(b, h, i) =
+              state.max + 0.0f;  // one zero: which operand of a maximum wins is not arithmetic
+          result.state_sum.at(b, h, i) = state.sum;
+        }
+        if (problem.sinks) {  // one more span
+          const float sink = static_cast<float>(static_cast<double>(in.sinks[h]) * kLog2E);
+          State last = state;
+          last.max = sink < kNoMax ? kNoMax : std::ceil(sink);
+          last.sum = prob(sink, last.max);
+          std::fill(last.acc.begin(), last.acc.end(), 0.0f);
+          merge(state, last);
+        }
         for (int64_t x = 0; x < problem.v_dim; ++x) {
           const float acc = state.acc[static_cast<size_t>(x)];
           result.out.at(b, h, i, x) = state.sum == 0 ? 0.0f : one_nan(acc / state.sum + 0.0f);
-          if (states) result.state_acc.at(b, h, i, x) = acc;
         }
         result.lse.at(b, h, i) = std::isnan(state.sum) ? one_nan(state.sum) : log_sum_exp(state);
-        if (!states) continue;
-        result.state_max.at(b, h, i) = state.max + 0.0f;  // one zero: which operand of a maximum wins is not arithmetic
-        result.state_sum.at(b, h, i) = state.sum;
       }
     }
   }

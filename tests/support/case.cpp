@@ -39,11 +39,32 @@ int64_t Case::q_offset_of(int64_t b) const {
   return q_offset_ ? *q_offset_ : kv_start_of(b) + kv_len_of(b) - q_len_of(b);
 }
 
+bool Case::reaches(int64_t b, int64_t i, int64_t j) const {
+  const int64_t key = kv_start_of(b) + j;
+  if (key < rules_.prefix_len) return true;
+  const int64_t position =
+      rules_.q_positions.empty() ? q_offset_of(b) + i : rules_.q_positions[static_cast<size_t>(b * q_len_ + i)];
+  return (!causal_ || key <= position) && (window_[0] < 0 || key >= position - window_[0]) &&
+         (window_[1] < 0 || key <= position + window_[1]);
+}
+
+bool Case::key_is_in_reach(int64_t b, int64_t j) const {
+  if (j >= kv_len_of(b)) return false;
+  for (int64_t i = q_len_of(b) - 1; i >= 0; --i) {
+    if (reaches(b, i, j)) return true;
+  }
+  return false;
+}
+
 bool Case::key_is_seen(int64_t b, int64_t j) const {
-  if (q_len_of(b) == 0 || j >= kv_len_of(b)) return false;
-  const int64_t key = kv_start_of(b) + j, first = q_offset_of(b), last = first + q_len_of(b) - 1;
-  if (causal_ && key > last) return false;
-  return (window_[0] < 0 || key >= first - window_[0]) && (window_[1] < 0 || key <= last + window_[1]);
+  if (j >= kv_len_of(b)) return false;
+  for (int64_t i = q_len_of(b) - 1; i >= 0; --i) {
+    if (!reaches(b, i, j)) continue;
+    for (int64_t h = 0; h < q_heads_; ++h) {
+      if (rules_.lets_see(b, h, i, j, kv_len_of(b))) return true;
+    }
+  }
+  return false;
 }
 
 Case Case::batch_part(int64_t b) {
@@ -55,6 +76,7 @@ Case Case::batch_part(int64_t b) {
   part.q_ = q().slice(0, b, b + 1);
   part.k_ = k().slice(0, b, b + 1);
   part.v_ = v().slice(0, b, b + 1);
+  part.rules_ = rules_.slice(0, b, b + 1, batch_, q_heads_, q_len_);
   for (std::vector<int32_t>* values : {&part.q_offsets_, &part.kv_starts_, &part.q_lengths_, &part.kv_lengths_}) {
     only(*values);
   }
@@ -69,6 +91,7 @@ Case Case::head_part(int64_t kv_head) {
   part.q_ = q().slice(1, kv_head * group, (kv_head + 1) * group);
   part.k_ = k().slice(1, kv_head, kv_head + 1);
   part.v_ = v().slice(1, kv_head, kv_head + 1);
+  part.rules_ = rules_.slice(1, kv_head * group, (kv_head + 1) * group, batch_, q_heads_, q_len_);
   return part;
 }
 
@@ -78,6 +101,7 @@ Case Case::query_part(int64_t begin, int64_t end) {
   for (int64_t b = 0; b < batch_; ++b) part.q_offsets_.push_back(static_cast<int32_t>(q_offset_of(b) + begin));
   part.q_len_ = end - begin;
   part.q_ = q().slice(2, begin, end);
+  part.rules_ = rules_.slice(2, begin, end, batch_, q_heads_, q_len_);
   part.k();
   part.v();
   return part;
@@ -95,6 +119,7 @@ Case Case::key_part(int64_t begin, int64_t end) {
   part.q();
   part.k_ = k().slice(2, begin, end);
   part.v_ = v().slice(2, begin, end);
+  part.rules_ = rules_.slice(3, begin, end, batch_, q_heads_, q_len_);
   return part;
 }
 
@@ -134,6 +159,7 @@ Prepared Case::prepare(Edge edge, float poison) {
   p.inputs.kv_starts = place_ints(p.kv_starts, kv_starts_, edge);
   place_keys(p, around);
   place_queries(p, around);
+  rules_.place(p, around, ragged_q_ ? cu_seqlens(&Case::q_len_of) : std::vector<int32_t>(), batch_, q_len_);
   return p;
 }
 
@@ -170,7 +196,7 @@ void Case::place_keys(Prepared& p, const Surroundings& around) {
   }
   if (lengths.empty()) lengths.assign(static_cast<size_t>(batch_), static_cast<int32_t>(kv_len_));
   const PagePool pool(
-      batch_, kv_len_, page_size_, [&](int64_t b, int64_t j) { return key_is_seen(b, j); }, page_seed_);
+      batch_, kv_len_, page_size_, [&](int64_t b, int64_t j) { return key_is_in_reach(b, j); }, page_seed_);
   p.problem.kv_layout = LW_LAYOUT_PAGED;
   p.problem.page_size = page_size_;
   p.problem.page_count = pool.pages();
@@ -178,7 +204,10 @@ void Case::place_keys(Prepared& p, const Surroundings& around) {
   p.inputs.page_table = place_ints(p.page_table, pool.table(), around.edge);
   p.inputs.page_table_stride[0] = pool.table_width();
   p.inputs.page_table_stride[1] = 1;
-  place(pool.scatter(k()), pool.scatter(v()), [&](int64_t page, int64_t slot) { return pool.is_unused(page, slot); });
+  place(pool.scatter(k()), pool.scatter(v()), [&](int64_t page, int64_t slot) {
+    const int64_t from = pool.source(page, slot);
+    return from < 0 || unseen(from / kv_len_, from % kv_len_);
+  });
 }
 
 void Case::place_queries(Prepared& p, const Surroundings& around) {

@@ -15,6 +15,7 @@
 #include "compare.hpp"
 #include "lanewise/lanewise.h"
 #include "place.hpp"
+#include "rule_set.hpp"
 #include "run.hpp"
 #include "src/reference.hpp"
 
@@ -38,6 +39,26 @@ class Case {
   Case& kv_starts(std::vector<int32_t> values) { return kv_starts_ = std::move(values), *this; }
   Case& q_lengths(std::vector<int32_t> values) { return q_lengths_ = std::move(values), *this; }
   Case& kv_lengths(std::vector<int32_t> values) { return kv_lengths_ = std::move(values), *this; }
+  // Further rules; see rule_set.hpp for shapes.
+  RuleSet& rules() { return rules_; }
+  Case& softcap(float value) { return rules_.softcap = value, *this; }
+  Case& prefix(int64_t len) { return rules_.prefix_len = len, *this; }
+  Case& q_positions(std::vector<int32_t> values) { return rules_.q_positions = std::move(values), *this; }
+  Case& alibi(std::vector<float> slopes) { return rules_.slopes = std::move(slopes), *this; }
+  Case& sinks(std::vector<float> values) { return rules_.sinks = std::move(values), *this; }
+  Case& mask(Array flags, int32_t type = LW_TYPE_BOOL, Layout layout = Layout::kBhld) {
+    return rules_.mask = std::move(flags), rules_.mask_type = type, rules_.mask_layout = layout, *this;
+  }
+  Case& tail_mask(Array flags, int32_t type) {
+    rules_.mask_tail = flags.shape[3];
+    return mask(std::move(flags), type);
+  }
+  Case& bias(Array values, int32_t type = LW_TYPE_F32, Layout layout = Layout::kBhld) {
+    return rules_.bias = std::move(values), rules_.bias_type = type, rules_.bias_layout = layout, *this;
+  }
+  Case& block_mask(int64_t rows, int64_t keys, Array listed) {
+    return rules_.tile_rows = rows, rules_.tile_keys = keys, rules_.tiles = std::move(listed), *this;
+  }
   Case& layouts(Layout q, Layout k, Layout v, Layout out) { return layouts_ = {q, k, v, out}, *this; }
   // Storage: queries (with out, lse and states) or keys one sequence behind another, keys in pages. Two rows that
   // belong to no sequence follow ragged queries. seed: which pages.
@@ -73,7 +94,8 @@ class Case {
   // those with FMA), nothing else written. One result a target.
   std::vector<Result> check();
 
-  // Key j of sequence b has some query that may see it, by length, causal and window.
+  // Key j of sequence b has some query that may see it, by length, causal, window and prefix; by all rules.
+  bool key_is_in_reach(int64_t b, int64_t j) const;
   bool key_is_seen(int64_t b, int64_t j) const;
 
  private:
@@ -82,6 +104,7 @@ class Case {
   void place_keys(Prepared& p, const Surroundings& around);
   void place_queries(Prepared& p, const Surroundings& around);
   std::vector<int32_t> cu_seqlens(int64_t (Case::*len_of)(int64_t) const) const;
+  bool reaches(int64_t b, int64_t i, int64_t j) const;
   int64_t q_len_of(int64_t b) const;
   int64_t kv_len_of(int64_t b) const;
   int64_t kv_start_of(int64_t b) const;
@@ -100,6 +123,7 @@ class Case {
   std::optional<std::array<int64_t, 3>> capacity_;
   std::vector<int32_t> q_offsets_, kv_starts_, q_lengths_, kv_lengths_;
   std::array<Layout, 4> layouts_ = {Layout::kBhld, Layout::kBhld, Layout::kBhld, Layout::kBhld};
+  RuleSet rules_;
   std::optional<Array> q_, k_, v_, state_max_, state_sum_, state_acc_;
 };
 

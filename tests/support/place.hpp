@@ -53,9 +53,8 @@ class PagePool {
   int64_t table_width() const { return table_width_; }
   const std::vector<int32_t>& table() const { return table_; }  // [batch, table_width]
   Array scatter(const Array& array) const;                      // [pages, heads, page_size, dim]
-  bool is_unused(int64_t page, int64_t slot) const {
-    return source_[static_cast<size_t>(page * page_size_ + slot)] < 0;
-  }
+  // b * kv_len + j of the key in a slot; -1: none.
+  int64_t source(int64_t page, int64_t slot) const { return source_[static_cast<size_t>(page * page_size_ + slot)]; }
 
  private:
   int64_t page_size_, kv_len_, table_width_;

@@ -16,7 +16,8 @@ struct Prepared {
   lw_inputs inputs;
   lw_outputs outputs;
   GuardedBuffer q, k, v, q_lengths, kv_lengths, q_offsets, kv_starts, page_table, in_max, in_sum, in_acc;  // inputs
-  GuardedBuffer out, lse, state_max, state_sum, state_acc;                                                 // outputs
+  GuardedBuffer mask, bias, slopes, sinks, q_positions, block_indptr, block_indices;
+  GuardedBuffer out, lse, state_max, state_sum, state_acc;  // outputs
   Edge edge = Edge::kEnd;
   int64_t logical_q_len = 0;  // rows of a sequence in results, whatever the storage
 };

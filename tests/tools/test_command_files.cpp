@@ -49,9 +49,6 @@ std::vector<std::string> arguments(const RealCase& c) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// Served by a later version: the library says so, the command passes it on.
-bool not_served(const Outcome& outcome) { return outcome.code == 2 && has(outcome.err, "not served by this version"); }
-
 io::Tensor matrix(const char* name, const Json& rows) {
   std::vector<float> values;
   for (const Json& row : rows) {
@@ -164,13 +161,12 @@ TEST_CASE("worked examples: within 2e-7 of the largest value", "[command]") {
     if (name != "hidden_row") {  // its mask is no rule
       const Outcome outcome = lanewise_command(by_rule);
       INFO(outcome.out << outcome.err);
-      CHECK((outcome.code == 0 || not_served(outcome)));
-      CHECK((outcome.code == 0 || name == "causal_window"));
+      CHECK(outcome.code == 0);
     }
     if (c.contains("mask")) {
       const Outcome outcome = lanewise_command(command);
       INFO(outcome.out << outcome.err);
-      CHECK((outcome.code == 0 || not_served(outcome)));
+      CHECK(outcome.code == 0);
     }
   }
 }

@@ -1,0 +1,339 @@
+// Rows-in-lanes under rules that the plain path of rows_in_lanes-inl.h does not know: scores that change (softcap, ALiBi,
+// bias) and keys hidden one by one (masks, biases, a prefix beside a window, q_positions).
+//
+// A tile takes a block's keys in runs: keys that some row sees, with small gaps. Keys outside runs are not touched. Runs
+// whose keys all rows see, and whose scores do not change, run no rule code. The arithmetic is that of the plain path.
+
+#if defined(LANEWISE_RULED_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LANEWISE_RULED_TILE_INL_H_
+#undef LANEWISE_RULED_TILE_INL_H_
+#else
+#define LANEWISE_RULED_TILE_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "src/kernels/kernel_table.hpp"
+#include "src/kernels/register_tiles-inl.h"
+#include "src/kernels/row_tile-inl.h"
+#include "src/kernels/rows_io-inl.h"
+#include "src/kernels/rules-inl.h"
+#include "src/kernels/visible_bits-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lanewise {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Sets up what does not change from block to block.
+static HWY_NOINLINE void StartRules(const Task& task, RowTile& tile) {
+  TileRules& rules = tile.rules;
+  const size_t lanes = tile.vectors * hn::Lanes(hn::ScalableTag<float>());
+  for (size_t r = 0; r < lanes; ++r) {
+    const int64_t row = tile.row_begin + HWY_MIN(static_cast<int64_t>(r), tile.rows - 1);
+    rules.position[r] = position_of(task, row);
+    if (task.slopes != nullptr) rules.minus_slope[r] = MinusSlope(task.slopes[row % task.group_size]);
+    if (task.bias.data != nullptr) rules.bias[r] = BiasRow(task, row);
+  }
+}
+
+// Keys [block_row, block_row + n) against the tile's rows.
+static HWY_NOINLINE void SeeBlock(const Task& task, RowTile& tile, int64_t block_row, int64_t n) {
+  const size_t N = hn::Lanes(hn::ScalableTag<float>());
+  const size_t lanes = tile.vectors * N;
+  TileRules& rules = tile.rules;
+  rules.any = KeyBits();
+  for (int64_t w = 0; w < kBlockWords; ++w) rules.all.word[w] = ~uint32_t{0};
+  SharedRowBits shared;
+  KeyBits row;
+  for (size_t i = 0; i < tile.vectors; ++i) {
+    KeyBits& of_vector = rules.of_vector[i];
+    of_vector = KeyBits();
+    for (size_t r = i * N; r < i * N + N; ++r) {
+      if (static_cast<int64_t>(r) < tile.rows) {
+        const Reach reach = {tile.visible_prefix[r], tile.visible_begin[r], tile.visible_end[r]};
+        RowBits(task, tile.row_begin + static_cast<int64_t>(r), reach, block_row, n, shared, row);
+        Add(of_vector, row);
+        Keep(rules.all, row);
+      }
+      for (int64_t w = 0; w < kBlockWords; ++w) rules.bits[static_cast<size_t>(w) * lanes + r] = row.word[w];
+    }
+    Add(rules.any, of_vector);
+  }
+}
+
+// ---- Runs -----------------------------------------------------------------------------------------------------------
+
+static HWY_NOINLINE void FindRuns(const KeyBits& any, KeyRuns& runs) {
+  runs.count = 0;
+  for (int64_t at = NextBit(any, 0, true); at < kBlockKeys;) {
+    const int64_t end = NextBit(any, at, false);
+    if (runs.count > 0 && at - runs.end[runs.count - 1] < kSmallGap) {
+      runs.end[runs.count - 1] = end;
+    } else {
+      runs.begin[runs.count] = at;
+      runs.end[runs.count++] = end;
+    }
+    at = end < kBlockKeys ? NextBit(any, end, true) : kBlockKeys;
+  }
+}
+
+// Fewer keys saved in all vectors together are not worth a tile of fewer vectors.
+inline constexpr int64_t kWorthStrips = 16;
+
+// One run: each vector's own part of it, where those follow one another as Strips want them.
+template <size_t kVectors>
+HWY_INLINE bool StripsOfRun(const TileRules& rules, Strips<kVectors>& strips) {
+  for (size_t i = 0; i < kVectors; ++i) {
+    strips.begin[i] = NextBit(rules.of_vector[i], 0, true);
+    strips.end[i] = EndOfBits(rules.of_vector[i]);
+    if (strips.begin[i] >= strips.end[i]) return false;
+    if (i > 0 && (strips.begin[i] < strips.begin[i - 1] || strips.end[i] < strips.end[i - 1])) return false;
+  }
+  int64_t saved = 0;
+  for (size_t i = 0; i < kVectors; ++i) {
+    saved += strips.begin[i] - strips.begin[0] + strips.end[kVectors - 1] - strips.end[i];
+  }
+  return saved >= kWorthStrips && strips.begin[kVectors - 1] <= strips.end[0];
+}
+
+// ---- Rules ----------------------------------------------------------------------------------------------------------
+
+// The biases of `count` <= 4 keys from a column on, for a vector of rows: out[u] = the lanes' biases of key column + u.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void LoadBias(D d, const QueryTensor& bias, const char* const* rows, int64_t column, int64_t count,
+                         V (&out)[4]) {
+  constexpr size_t N = hn::MaxLanes(D());
+  if (bias.type == LW_TYPE_F32 && bias.dim_stride == 1 && count == 4) {
+    LoadTransposed(d, reinterpret_cast<const float* const*>(rows), static_cast<size_t>(column), out);
+    return;
+  }
+  HWY_ALIGN float gathered[4 * N] = {};
+  for (size_t lane = 0; lane < N; ++lane) {
+    for (int64_t u = 0; u < count; ++u)
+      gathered[static_cast<size_t>(u) * N + lane] = BiasValue(bias, rows[lane], column + u);
+  }
+  for (size_t u = 0; u < 4; ++u) out[u] = hn::Load(d, gathered + u * N);
+}
+
+// One vector of a tile against keys [begin, end) of a block: scores after the dot product become scores after all rules,
+// hidden ones kHidden; max takes them in.
+template <bool kCap, bool kAlibi, bool kBias, class V>
+HWY_NOINLINE void ApplyRules(const Task& task, const TileRules& rules, size_t lanes, size_t first_lane,
+                             int64_t block_row, int64_t begin, int64_t end, float* HWY_RESTRICT s,
+                             V* HWY_RESTRICT max_io) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  const Rules& r = *task.rules;
+  const V minus_slope = kAlibi ? hn::Load(d, rules.minus_slope + first_lane) : hn::Zero(d);
+  // Positions relative to the block: floats where those are exact.
+  HWY_ALIGN float relative[N];
+  bool exact = true;
+  if (kAlibi) {
+    for (size_t lane = 0; lane < N; ++lane) {
+      const int64_t from = rules.position[first_lane + lane] - (task.kv_start + block_row);
+      exact = exact && from > -(kExactDistance - kBlockKeys) && from < kExactDistance;
+      relative[lane] = static_cast<float>(from);
+    }
+  }
+  const V position = kAlibi ? hn::Load(d, relative) : hn::Zero(d);
+  V max = *max_io;
+  for (int64_t j = begin; j < end;) {
+    const int64_t count = HWY_MIN(int64_t{4}, end - j);
+    V bias[4];
+    if constexpr (kBias) LoadBias(d, task.bias, rules.bias + first_lane, block_row + j, count, bias);
+    for (int64_t u = 0; u < count; ++u, ++j) {
+      float* at = s + static_cast<size_t>(j) * lanes;
+      V score = hn::Load(d, at);
+      if (kCap) score = SoftCap(d, score, r.cap, r.cap_inverse);
+      if (kAlibi) {
+        V distance = hn::Abs(hn::Sub(position, hn::Set(d, static_cast<float>(j))));
+        if (HWY_UNLIKELY(!exact)) {
+          HWY_ALIGN float far[N];
+          for (size_t lane = 0; lane < N; ++lane)
+            far[lane] = DistanceOf(rules.position[first_lane + lane], task.kv_start + block_row + j);
+          distance = hn::Load(d, far);
+        }
+        score = AddAlibi(d, score, minus_slope, distance);
+      }
+      if constexpr (kBias) score = AddBias(d, score, bias[u]);
+      const auto bits = hn::Load(du, rules.bits + static_cast<size_t>(j / 32) * lanes + first_lane);
+      const auto visible = hn::RebindMask(d, hn::TestBit(bits, hn::Set(du, uint32_t{1} << (j % 32))));
+      score = hn::IfThenElse(visible, score, hn::Set(d, kHidden));
+      max = hn::Max(max, score);
+      hn::Store(score, d, at);
+    }
+  }
+  *max_io = max;
+}
+
+template <class V>
+using ApplyRulesFunction = void (*)(const Task&, const TileRules&, size_t, size_t, int64_t, int64_t, int64_t, float*,
+                                    V*);
+template <class V>
+HWY_INLINE ApplyRulesFunction<V> ApplyRulesFor(const Task& task) {
+  static constexpr ApplyRulesFunction<V> kFunctions[8] = {
+      &ApplyRules<false, false, false, V>, &ApplyRules<true, false, false, V>, &ApplyRules<false, true, false, V>,
+      &ApplyRules<true, true, false, V>,   &ApplyRules<false, false, true, V>, &ApplyRules<true, false, true, V>,
+      &ApplyRules<false, true, true, V>,   &ApplyRules<true, true, true, V>};
+  return kFunctions[(task.rules->cap != 0 ? 1 : 0) + (task.slopes != nullptr ? 2 : 0) +
+                    (task.bias.data != nullptr ? 4 : 0)];
+}
+
+// ---- Values ---------------------------------------------------------------------------------------------------------
+
+// AddValues where v may be NaN or infinite at hidden keys: each lane takes its visible keys alone. Same bits, slower.
+template <class V>
+HWY_NOINLINE void AddSeenValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, size_t v_dim,
+                                size_t vectors, const uint32_t* HWY_RESTRICT bits, const KeyRuns& runs,
+                                const MergeFactors<V>* factors, float* HWY_RESTRICT span_acc) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  const size_t lanes = vectors * N;
+  for (size_t x = 0; x < v_dim; ++x) {
+    for (size_t i = 0; i < vectors; ++i) {
+      V acc = hn::Zero(d);
+      for (int64_t n = 0; n < runs.count; ++n) {
+        for (int64_t j = runs.begin[n]; j < runs.end[n]; ++j) {
+          const auto word = hn::Load(du, bits + static_cast<size_t>(j / 32) * lanes + i * N);
+          const auto seen = hn::RebindMask(d, hn::TestBit(word, hn::Set(du, uint32_t{1} << (j % 32))));
+          const V pj = hn::Load(d, p + static_cast<size_t>(j) * lanes + i * N);
+          const V sum = hn::MulAdd(pj, hn::Set(d, v[j * stride + static_cast<int64_t>(x)]), acc);
+          acc = hn::IfThenElse(seen, sum, acc);
+        }
+      }
+      float* at = span_acc + x * lanes + i * N;
+      hn::Store(Merge(factors[i], hn::Load(d, at), acc), d, at);
+    }
+  }
+}
+
+// ---- One tile, one block --------------------------------------------------------------------------------------------
+
+// K or V of a block whose first key row is block_row, where it is or, of the keys that are seen, copied into `packed`.
+// Small gaps, which tiles compute and hide, are filled with 0.
+static HWY_NOINLINE KeyBlock RunsOf(const KeyTensor& t, int64_t dim, bool pack, float* packed, int64_t block_row,
+                                    const KeyBits& any) {
+  if (!pack) return {static_cast<const float*>(t.data) + block_row * t.len_stride, t.len_stride};
+  const int64_t stride = PackedStride(dim);
+  int64_t last = kBlockKeys;
+  for (int64_t at = NextBit(any, 0, true); at < kBlockKeys; at = NextBit(any, last, true)) {
+    for (int64_t gap = last; gap < at && at - last < kSmallGap; ++gap) {
+      for (int64_t c = 0; c < dim; ++c) packed[gap * stride + c] = 0.0f;
+    }
+    last = NextBit(any, at, false);
+    PackKeys(t, dim, block_row + at, block_row + last, packed + at * stride, stride);
+    if (last == kBlockKeys) break;
+  }
+  return {packed, stride};
+}
+
+template <size_t kVectors, class V>
+struct RuledScorePart {
+  const Task& task;
+  const RowTile& tile;
+  const KeyBlock& k;
+  float* HWY_RESTRICT scores;
+  V* max;  // not used
+  Fetcher& fetcher;
+
+  template <size_t kFirst, size_t kStrips>
+  HWY_INLINE void operator()(int64_t begin, int64_t end) const {
+    constexpr size_t N = hn::MaxLanes(hn::DFromV<V>());
+    if (begin >= end) return;
+    ScoreKeys<kStrips, kVectors * N, false>(tile.q + kFirst * N, k.data, k.stride, task.qk_dim, begin, end,
+                                            scores + kFirst * N, max + kFirst, fetcher);
+  }
+};
+
+// Keys of a block that the tile's rows see, n of them at most.
+template <size_t kVectors>
+HWY_NOINLINE void AttendRuns(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
+                             const KeyBlock& v, int64_t block_row, Fetcher& fetcher) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t kRows = kVectors * N;
+  const size_t v_dim = static_cast<size_t>(task.v_dim);
+  const TileRules& rules = tile.rules;
+  KeyRuns runs;
+  FindRuns(rules.any, runs);
+  Strips<kVectors> strips;
+  const bool cut = runs.count == 1 && StripsOfRun(rules, strips);
+
+  // 1. Scores, rules, reference maxima, probs, row sums.
+  V max[kVectors], sum[kVectors];
+  for (size_t i = 0; i < kVectors; ++i) {
+    max[i] = hn::Set(d, kNoMax);
+    sum[i] = hn::Zero(d);
+  }
+  const ApplyRulesFunction<V> apply = ApplyRulesFor<V>(task);
+  const RuledScorePart<kVectors, V> part{task, tile, k, probs, max, fetcher};
+  bool hidden = false;  // some lane does not see some key of the runs
+  if (cut) {
+    ForEachPart<kVectors>(strips, part);
+  }
+  for (int64_t n = 0; n < runs.count; ++n) {
+    const bool full = NextBit(rules.all, runs.begin[n], false) >= runs.end[n];
+    hidden = hidden || !full;
+    if (!cut && full && !task.rules->change_scores) {
+      ScoreKeys<kVectors, kRows, true>(tile.q, k.data, k.stride, task.qk_dim, runs.begin[n], runs.end[n], probs, max,
+                                       fetcher);
+      continue;
+    }
+    if (!cut) part.template operator()<0, kVectors>(runs.begin[n], runs.end[n]);
+    for (size_t i = 0; i < kVectors; ++i) {
+      apply(task, rules, kRows, i * N, block_row, cut ? strips.begin[i] : runs.begin[n],
+            cut ? strips.end[i] : runs.end[n], probs + i * N, max + i);
+    }
+  }
+  if (cut) {
+    for (size_t i = 0; i < kVectors; ++i) {
+      ProbKeys<1, kRows>(probs + i * N, strips.begin[i], strips.end[i], max + i, sum + i);
+    }
+  } else {
+    for (int64_t n = 0; n < runs.count; ++n) ProbKeys<kVectors, kRows>(probs, runs.begin[n], runs.end[n], max, sum);
+  }
+
+  // 2. Merge into the span: maxima and sums now, acc with the values.
+  MergeFactors<V> factors[kVectors];
+  MergeIntoSpan(tile, max, sum, factors);
+
+  // 3. Values: see AttendBlock.
+  bool finite = true;
+  for (int64_t n = 0; hidden && finite && n < runs.count; ++n) {
+    if (NextBit(rules.all, runs.begin[n], false) < runs.end[n])
+      finite = AllFinite(v, runs.begin[n], runs.end[n], v_dim);
+  }
+  if (HWY_UNLIKELY(!finite)) {
+    AddSeenValues(probs, v.data, v.stride, v_dim, kVectors, rules.bits, runs, factors, tile.span_acc);
+  } else if (cut) {
+    AddValues<kVectors>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc);
+  } else {
+    AddValues<kVectors>(probs, v.data, v.stride, v_dim, runs, factors, tile.span_acc);
+  }
+}
+
+using AttendRunsFunction = void (*)(const Task&, const RowTile&, float*, const KeyBlock&, const KeyBlock&, int64_t,
+                                    Fetcher&);
+
+HWY_INLINE AttendRunsFunction AttendRunsFor(size_t vectors) {
+  switch (vectors) {
+    case 1:
+      return &AttendRuns<1>;
+    case 2:
+      return &AttendRuns<2>;
+    case 3:
+      return &AttendRuns<3>;
+    default:
+      return &AttendRuns<kMaxVectors>;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lanewise
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
