@@ -151,7 +151,7 @@ def main():
         root = pathlib.Path(__file__).resolve().parent.parent
         for check in sorted(path for path in arguments.checks.iterdir() if os.access(path, os.X_OK)):
             command = [str(check.resolve()), str(build)]
-            jobs.append((f"check {check.name}", functools.partial(run_single, command, {}, root, 120)))
+            jobs.append((f"check {check.name}", functools.partial(run_single, command, {}, root, 300)))
 
     passed = failed = skipped = 0
     for name, job in jobs:

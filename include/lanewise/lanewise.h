@@ -152,7 +152,7 @@ static inline lw_problem lw_problem_default(void) {
 #else
   lw_problem p = {0};
 #endif
-  p.struct_size = (int64_t)sizeof p;
+  p.struct_size = sizeof p;
   p.batch = p.q_heads = p.kv_heads = 1;
   p.q_type = p.k_type = p.v_type = p.out_type = LW_TYPE_F32;
   p.window_left = p.window_right = -1;
@@ -214,7 +214,7 @@ static inline lw_inputs lw_inputs_default(void) {
 #else
   lw_inputs in = {0};
 #endif
-  in.struct_size = (int64_t)sizeof in;
+  in.struct_size = sizeof in;
   in.batch = in.q_len = in.kv_len = -1;
   in.window_left = in.window_right = -1;
   return in;
@@ -236,7 +236,7 @@ static inline lw_outputs lw_outputs_default(void) {
 #else
   lw_outputs out = {0};
 #endif
-  out.struct_size = (int64_t)sizeof out;
+  out.struct_size = sizeof out;
   return out;
 }
 
@@ -270,7 +270,7 @@ static inline lw_executor lw_executor_default(void) {
 #else
   lw_executor e = {0};
 #endif
-  e.struct_size = (int64_t)sizeof e;
+  e.struct_size = sizeof e;
   return e;
 }
 
@@ -288,7 +288,7 @@ static inline lw_options lw_options_default(void) {
 #else
   lw_options o = {0};
 #endif
-  o.struct_size = (int64_t)sizeof o;
+  o.struct_size = sizeof o;
   return o;
 }
 
