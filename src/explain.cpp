@@ -154,6 +154,14 @@ void split_reasons(const lw_plan& plan, int32_t threads, Text& text) {
   }
 }
 
+void rule_reasons(const lw_plan& plan, Text& text) {
+  const lw_problem& p = plan.problem;
+  if (p.mask_type != LW_TYPE_NONE || p.bias_type != LW_TYPE_NONE) {
+    text.line("faster: causal, window, lengths or a block mask where the %s says the same: those skip keys unread",
+              p.mask_type != LW_TYPE_NONE ? "mask" : "bias");
+  }
+}
+
 bool serves(const lw_plan& plan, int32_t type) {
   lw_problem other = plan.problem, checked;
   other.k_type = other.v_type = type;
@@ -197,6 +205,7 @@ int64_t plan_reasons(const lw_plan& plan, const lw_inputs* inputs, int32_t threa
   target_reasons(plan, text);
   kernel_reasons(plan, text);
   split_reasons(plan, threads, text);
+  rule_reasons(plan, text);
   type_reasons(plan, text);
   if (inputs != nullptr && inputs->struct_size >= kOldestSize<lw_inputs>) {
     tensor_reasons(plan, "k", inputs->k, plan.problem.qk_dim, text);

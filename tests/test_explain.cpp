@@ -72,6 +72,9 @@ TEST_CASE("few rows, few tasks and small runs are named") {
   CHECK(has(reasons_of(problem_of(1, 1, 17, 512, 64), 1), "faster: more queries in one call"));
   CHECK_FALSE(has(reasons_of(problem_of(1, 1, 512, 512, 64), 1), "faster: more queries"));
   CHECK(has(reasons_of(problem_of(1, 1, 16, 16, 64), 4), "at most 1 of 4 threads"));
+  Problem masked = problem_of(1, 1, 512, 512, 64);
+  masked.mask_type = LW_TYPE_BITS;
+  CHECK(has(reasons_of(masked, 1), "faster: causal, window, lengths or a block mask where the mask says the same"));
   CHECK(has(reasons_of(problem_of(8, 8, 1, 8192, 128), 8), "cut over keys"));
   CHECK(has(reasons_of(problem_of(64, 64, 512, 512, 128), 2), "none is cut over keys"));
   CHECK(has(reasons_of(problem_of(8, 1, 20, 200, 2048), 64), "faster: a larger batch"));

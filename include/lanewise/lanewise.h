@@ -139,7 +139,8 @@ typedef struct lw_problem {
   int32_t bias_type;    /* LW_TYPE_NONE, LW_TYPE_F32, LW_TYPE_F16, LW_TYPE_BF16 */
   int32_t alibi;        /* 1: alibi_slopes are given at run time */
   int32_t sinks;        /* 1: sinks are given at run time */
-  int64_t mask_tail;    /* columns of the mask, which covers the last mask_tail keys of each sequence (column c is key kv_len -
+  int64_t
+      mask_tail; /* columns of the mask, which covers the last mask_tail keys of each sequence (column c is key kv_len -
                            mask_tail + c of the sequence's own length; keys before are not masked); 0: all kv_len */
   int64_t block_mask_rows; /* > 0: a block-sparse mask is given at run time, of tiles of so many queries ... */
   int64_t block_mask_keys; /* ... x so many keys of a sequence; both or none */
