@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <sstream>
 #include <vector>
@@ -88,6 +89,8 @@ int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions option
   options.thread_clock = flags.clock == "thread";
   options.should_stop = interrupted();
   catch_interrupts();
+  double load = 0;
+  const bool is_busy = ::getloadavg(&load, 1) == 1 && load > 0.5 && !options.thread_clock;
   MachineLimits limits = measure_limits(c, e, threads, options.thread_clock);
   double best = 0;
   constexpr int kRounds = 3;
@@ -105,6 +108,12 @@ int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions option
   }
   const Prediction prediction = predict(c, e, threads, limits);
   const double predicted = prediction.seconds();
+  if (is_busy) {
+    std::printf(
+        "busy: load average %.1f before this run: others may have taken time from it (--clock thread leaves that "
+        "out)\n",
+        load);
+  }
   std::printf("fma_peak: %.1f GFLOP/s on %d threads\n", limits.fma / 1e9, threads);
   std::printf("read_bandwidth: %.1f GB/s of these keys and values\n", limits.bandwidth / 1e9);
   std::printf("predicted_time: %s (arithmetic %s, reading %s)\n", seconds_text(predicted).c_str(),
