@@ -64,5 +64,6 @@ class GroupBuilder {
 
 std::vector<PromiseGroup> attention_promises();
 std::vector<PromiseGroup> decode_promises();
+std::vector<PromiseGroup> rule_promises();
 
 }  // namespace lanewise::bench

@@ -55,11 +55,17 @@ bool parse_size(const std::string& text, const std::string& prefix, int64_t& num
 
 std::string rule_text(const AttentionCase& c) {
   std::string text;
-  if (c.causal) text = "causal";
-  if (c.window_left >= 0 || c.window_right >= 0) {
-    text +=
-        (text.empty() ? "window" : ".window") + std::to_string(c.window_left) + "_" + std::to_string(c.window_right);
-  }
+  const auto add = [&](bool given, const std::string& rule) {
+    if (given) text += (text.empty() ? "" : ".") + rule;
+  };
+  add(c.causal, "causal");
+  add(c.window_left >= 0 || c.window_right >= 0,
+      "window" + std::to_string(c.window_left) + "_" + std::to_string(c.window_right));
+  add(c.masked_percent >= 0, "mask" + std::to_string(c.masked_percent));
+  add(c.bias, "bias");
+  add(c.softcap, "softcap");
+  add(c.alibi, "alibi");
+  add(c.sinks, "sinks");
   return text.empty() ? "full" : text;
 }
 
@@ -68,6 +74,16 @@ bool parse_rule(const std::string& text, AttentionCase& c) {
     const std::vector<std::string> parts = split(rule, '_');
     if (rule == "causal") {
       c.causal = true;
+    } else if (rule == "bias") {
+      c.bias = true;
+    } else if (rule == "softcap") {
+      c.softcap = true;
+    } else if (rule == "alibi") {
+      c.alibi = true;
+    } else if (rule == "sinks") {
+      c.sinks = true;
+    } else if (parts.size() == 1 && parse_number(parts[0], "mask", c.masked_percent)) {
+      if (c.masked_percent < 0 || c.masked_percent > 100) return false;
     } else if (parts.size() == 2 && parse_number(parts[0], "window", c.window_left)) {
       if (!parse_number(parts[1], "", c.window_right)) return false;
     } else if (rule != "full") {
@@ -136,6 +152,7 @@ bool has_tensors(const AttentionCase& c) {
   const bool transposed = c.k_transposed || c.v_transposed || c.out_transposed;
   if (transposed && (c.page_size > 0 || c.decodes > 0)) return false;
   if (c.v_in_k && (c.v_dim > c.qk_dim || c.v_transposed)) return false;
+  if ((c.masked_percent >= 0 || c.bias) && (c.decodes > 0 || c.onednn)) return false;
   return !c.onednn || (c.page_size == 0 && c.decodes == 0 && !c.v_in_k);
 }
 
@@ -222,6 +239,7 @@ double visible_scores(const AttentionCase& c) {
       pairs += static_cast<double>(keys.end - keys.begin);
     }
   }
+  if (c.masked_percent > 0) pairs *= static_cast<double>(100 - c.masked_percent) / 100;
   return pairs * static_cast<double>(c.q_heads);
 }
 

@@ -1,4 +1,4 @@
-// What bench_attention and bench_decode share.
+// What bench_attention, bench_decode and bench_rules share.
 //
 //   PROGRAM                               its standard cases
 //   PROGRAM --benchmark_filter=NAME       any case: attention_case.hpp says how names are made

@@ -97,6 +97,21 @@ std::vector<int32_t> random_pages(const AttentionCase& c, const Sizes& sizes) {
   return table;
 }
 
+// [q_len, kv_len] flags, of which every tile of kMaskTile x kMaskTile is seen or hidden.
+constexpr int64_t kMaskTile = 128;
+HugeBuffer mask_of_tiles(const AttentionCase& c) {
+  HugeBuffer mask(static_cast<size_t>(c.q_len * c.kv_len));
+  for (int64_t i = 0; i < c.q_len; ++i) {
+    for (int64_t j = 0; j < c.kv_len; ++j) {
+      // Evenly spread over each row of tiles, another way in each.
+      const int64_t tile = j / kMaskTile + i / kMaskTile;
+      const bool hidden = (tile + 1) * c.masked_percent / 100 > tile * c.masked_percent / 100;
+      mask.as<uint8_t>()[i * c.kv_len + j] = hidden ? 0 : 1;
+    }
+  }
+  return mask;
+}
+
 }  // namespace
 
 CaseTensors::CaseTensors(const AttentionCase& c) {
@@ -118,6 +133,23 @@ CaseTensors::CaseTensors(const AttentionCase& c) {
   if (c.v_in_k) inputs.v = inputs.k;
   outputs.out =
       tensor_of<lw_tensor>(out.data(), c.q_type, c.tokens_first, c.out_transposed, c.q_heads, q_rows, c.v_dim);
+
+  if (c.masked_percent >= 0) {
+    mask = mask_of_tiles(c);
+    inputs.mask = tensor_of<lw_const_tensor>(mask.data(), LW_TYPE_BOOL, false, false, 1, c.q_len, c.kv_len);
+    inputs.mask.stride[0] = inputs.mask.stride[1] = 0;
+  }
+  if (c.bias) {
+    bias = random_tensor(LW_TYPE_F32, c.q_heads * c.q_len * c.kv_len, 5);
+    inputs.bias = tensor_of<lw_const_tensor>(bias.data(), LW_TYPE_F32, false, false, c.q_heads, c.q_len, c.kv_len);
+    inputs.bias.stride[0] = 0;
+  }
+  for (int64_t h = 0; h < c.q_heads; ++h) {
+    slopes.push_back(1.0f / static_cast<float>(h + 2));
+    sinks.push_back(static_cast<float>(h % 3));
+  }
+  if (c.alibi) inputs.alibi_slopes = slopes.data();
+  if (c.sinks) inputs.sinks = sinks.data();
 
   if (ragged) cu_seqlens_q = cu_seqlens_kv = {0};
   for (const Sequence& sequence : sequences_of(c)) {
@@ -153,6 +185,11 @@ Problem problem_of(const AttentionCase& c) {
   p.causal = c.causal ? 1 : 0;
   p.window_left = c.window_left;
   p.window_right = c.window_right;
+  if (c.masked_percent >= 0) p.mask_type = LW_TYPE_BOOL;
+  if (c.bias) p.bias_type = LW_TYPE_F32;
+  if (c.softcap) p.softcap = 30.0f;
+  p.alibi = c.alibi ? 1 : 0;
+  p.sinks = c.sinks ? 1 : 0;
   if (c.decodes > 0) {
     p.q_layout = p.kv_layout = LW_LAYOUT_RAGGED;
     p.total_q = sizes.total_q;

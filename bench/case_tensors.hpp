@@ -18,7 +18,8 @@ struct CaseTensors {
   explicit CaseTensors(const AttentionCase& c);
   CaseTensors(const CaseTensors&) = delete;
 
-  HugeBuffer q, k, v, out;
+  HugeBuffer q, k, v, out, mask, bias;
+  std::vector<float> slopes, sinks;  // [q_heads]
   std::vector<int32_t> cu_seqlens_q, cu_seqlens_kv, kv_lengths, page_table;
   Inputs inputs;
   Outputs outputs;

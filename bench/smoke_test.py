@@ -27,7 +27,7 @@ def check_case(program, name):
 
 
 def main():
-    attention, decode, kernels = sys.argv[1:]
+    attention, decode, kernels, rules = sys.argv[1:]
     target = first_target(attention)
     check_case(attention, f"attention/f32_f32/canonical/causal/q5_kv23/b1_h2_1/d24/bhld/{target}/t1")
     for sizes, layout, kernel in [
@@ -37,6 +37,9 @@ def main():
         ("q3_kv300/b0+3_h2_1/d8", "bhld", ""),
     ]:
         check_case(decode, f"attention/f32_f32/canonical/causal/{sizes}/{layout}/{target}{kernel}/t2")
+
+    for rule in ["causal.window3_-1", "mask50.bias", "causal.softcap.alibi.sinks"]:
+        check_case(rules, f"attention/f32_f32/canonical/{rule}/q30_kv300/b1_h2_1/d24/bhld/{target}/t1")
 
     parts = report(kernels, "kernels/(scores/d32/v1|probs/v1)/")
     print(f"bench_kernels: {len(parts)} parts")

@@ -9,6 +9,7 @@ namespace lanewise::bench {
 
 std::vector<AttentionCase> attention_cases();
 std::vector<AttentionCase> decode_cases();
+std::vector<AttentionCase> rule_cases();
 
 // Full attention on float32, canonical, [batch, heads, len, dim], one thread, on the best target: what most cases start
 // from.

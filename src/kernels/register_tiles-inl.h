@@ -268,18 +268,31 @@ HWY_INLINE void ForEachTailPart(const Strips<kVectors>& strips, Part&& part) {
   }
 }
 
-// All vectors take part in the same keys: one range, or runs of them.
+// All vectors take part in the same keys.
 struct KeyRange {
   int64_t begin, end;
 };
 
-// A gap of fewer keys is cheaper to compute and hide than to step around: register tiles are about as wide.
-inline constexpr int64_t kSmallGap = 8;
-
+// Runs of keys, each of neighbouring vectors first ... first + count - 1, which include the tile's first or its last: the
+// parts that Strips have, in any order.
 struct KeyRuns {
+  static constexpr int64_t kGroup = 8;  // vectors take part in whole groups of keys
+  struct Run {
+    int64_t begin, end;
+    size_t first, vectors;
+  };
   int64_t count = 0;
-  int64_t begin[kBlockKeys / kSmallGap], end[kBlockKeys / kSmallGap];
+  Run run[kBlockKeys / kGroup];
 };
+
+template <size_t kVectors, size_t kCount = kVectors, class Part>
+HWY_INLINE void TakeRun(const KeyRuns::Run& run, Part&& part) {
+  if (run.vectors == kCount) {
+    if (kCount == kVectors || run.first == 0) return part.template operator()<0, kCount>(run.begin, run.end);
+    return part.template operator()<kVectors - kCount, kCount>(run.begin, run.end);
+  }
+  if constexpr (kCount > 1) TakeRun<kVectors, kCount - 1>(run, part);
+}
 
 template <size_t kVectors, class Part>
 HWY_INLINE void ForEachPart(const KeyRange& keys, Part&& part) {
@@ -287,7 +300,7 @@ HWY_INLINE void ForEachPart(const KeyRange& keys, Part&& part) {
 }
 template <size_t kVectors, class Part>
 HWY_INLINE void ForEachPart(const KeyRuns& runs, Part&& part) {
-  for (int64_t n = 0; n < runs.count; ++n) part.template operator()<0, kVectors>(runs.begin[n], runs.end[n]);
+  for (int64_t n = 0; n < runs.count; ++n) TakeRun<kVectors>(runs.run[n], part);
 }
 template <size_t kVectors, class Part>
 HWY_INLINE void ForEachPart(const Strips<kVectors>& strips, Part&& part) {

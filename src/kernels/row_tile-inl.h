@@ -24,8 +24,9 @@ struct TileRules {
   int64_t* position;               // on the key axis
   const char** bias;               // the row's column 0
   uint32_t* bits;                  // [kBlockWords][lanes of the tile]: keys of the block that each lane sees
-  KeyBits any, all;                // ... that some lane, that all lanes see
+  KeyBits any;                     // ... that some lane sees
   KeyBits of_vector[kMaxVectors];  // ... that some lane of a vector sees
+  KeyBits all_of[kMaxVectors];     // ... that all lanes of a vector see
 };
 
 // One row tile: its rows, its scratch, what its rows may see.

@@ -1,8 +1,9 @@
 // Rows-in-lanes under rules that the plain path of rows_in_lanes-inl.h does not know: scores that change (softcap, ALiBi,
 // bias) and keys hidden one by one (masks, biases, a prefix beside a window, q_positions).
 //
-// A tile takes a block's keys in runs: keys that some row sees, with small gaps. Keys outside runs are not touched. Runs
-// whose keys all rows see, and whose scores do not change, run no rule code. The arithmetic is that of the plain path.
+// A tile takes a block's keys in runs, in which those of its vectors take part that have a row which sees a key of a
+// group of eight. Keys outside runs are not touched. Runs whose keys all rows see, and whose scores do not change, run no
+// rule code. The arithmetic is that of the plain path.
 
 #if defined(LANEWISE_RULED_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_RULED_TILE_INL_H_
@@ -43,18 +44,19 @@ static HWY_NOINLINE void SeeBlock(const Task& task, RowTile& tile, int64_t block
   const size_t lanes = tile.vectors * N;
   TileRules& rules = tile.rules;
   rules.any = KeyBits();
-  for (int64_t w = 0; w < kBlockWords; ++w) rules.all.word[w] = ~uint32_t{0};
   SharedRowBits shared;
   KeyBits row;
   for (size_t i = 0; i < tile.vectors; ++i) {
     KeyBits& of_vector = rules.of_vector[i];
     of_vector = KeyBits();
+    KeyBits& all = rules.all_of[i];
+    for (int64_t w = 0; w < kBlockWords; ++w) all.word[w] = ~uint32_t{0};
     for (size_t r = i * N; r < i * N + N; ++r) {
       if (static_cast<int64_t>(r) < tile.rows) {
         const Reach reach = {tile.visible_prefix[r], tile.visible_begin[r], tile.visible_end[r]};
         RowBits(task, tile.row_begin + static_cast<int64_t>(r), reach, block_row, n, shared, row);
         Add(of_vector, row);
-        Keep(rules.all, row);
+        Keep(all, row);
       }
       for (int64_t w = 0; w < kBlockWords; ++w) rules.bits[static_cast<size_t>(w) * lanes + r] = row.word[w];
     }
@@ -64,37 +66,44 @@ static HWY_NOINLINE void SeeBlock(const Task& task, RowTile& tile, int64_t block
 
 // ---- Runs -----------------------------------------------------------------------------------------------------------
 
-static HWY_NOINLINE void FindRuns(const KeyBits& any, KeyRuns& runs) {
+// Bit g: some key of group g is set.
+HWY_INLINE uint32_t GroupsOf(const KeyBits& bits) {
+  static_assert(KeyRuns::kGroup == 8 && kBlockKeys / KeyRuns::kGroup == 32, "a byte a group, a word a block");
+  uint32_t groups = 0;
+  for (int64_t g = 0; g < 32; ++g) groups |= uint32_t{(bits.word[g / 4] >> (g % 4 * 8) & 0xff) != 0} << g;
+  return groups;
+}
+
+static HWY_NOINLINE void FindRuns(const TileRules& rules, size_t vectors, KeyRuns& runs) {
+  uint32_t groups[kMaxVectors];
+  for (size_t i = 0; i < vectors; ++i) groups[i] = GroupsOf(rules.of_vector[i]);
+  const int64_t first_key = NextBit(rules.any, 0, true), end_key = EndOfBits(rules.any);
   runs.count = 0;
-  for (int64_t at = NextBit(any, 0, true); at < kBlockKeys;) {
-    const int64_t end = NextBit(any, at, false);
-    if (runs.count > 0 && at - runs.end[runs.count - 1] < kSmallGap) {
-      runs.end[runs.count - 1] = end;
-    } else {
-      runs.begin[runs.count] = at;
-      runs.end[runs.count++] = end;
+  for (int64_t g = 0; g < 32; ++g) {
+    size_t first = vectors, end = 0;
+    for (size_t i = 0; i < vectors; ++i) {
+      if ((groups[i] >> g & 1) == 0) continue;
+      first = HWY_MIN(first, i);
+      end = i + 1;
     }
-    at = end < kBlockKeys ? NextBit(any, end, true) : kBlockKeys;
+    if (end == 0) continue;
+    if (end < vectors) first = 0;  // register loops exist for the first vectors and for the last
+    const int64_t begin = HWY_MAX(first_key, g * KeyRuns::kGroup), last = HWY_MIN(end_key, (g + 1) * KeyRuns::kGroup);
+    KeyRuns::Run* before = runs.count > 0 ? &runs.run[runs.count - 1] : nullptr;
+    if (before != nullptr && before->end == begin && before->first == first && before->vectors == end - first) {
+      before->end = last;
+    } else {
+      runs.run[runs.count++] = {begin, last, first, end - first};
+    }
   }
 }
 
-// Fewer keys saved in all vectors together are not worth a tile of fewer vectors.
-inline constexpr int64_t kWorthStrips = 16;
-
-// One run: each vector's own part of it, where those follow one another as Strips want them.
-template <size_t kVectors>
-HWY_INLINE bool StripsOfRun(const TileRules& rules, Strips<kVectors>& strips) {
-  for (size_t i = 0; i < kVectors; ++i) {
-    strips.begin[i] = NextBit(rules.of_vector[i], 0, true);
-    strips.end[i] = EndOfBits(rules.of_vector[i]);
-    if (strips.begin[i] >= strips.end[i]) return false;
-    if (i > 0 && (strips.begin[i] < strips.begin[i - 1] || strips.end[i] < strips.end[i - 1])) return false;
+// All lanes of the run's vectors see all its keys.
+HWY_INLINE bool IsFull(const TileRules& rules, const KeyRuns::Run& run) {
+  for (size_t i = run.first; i < run.first + run.vectors; ++i) {
+    if (NextBit(rules.all_of[i], run.begin, false) < run.end) return false;
   }
-  int64_t saved = 0;
-  for (size_t i = 0; i < kVectors; ++i) {
-    saved += strips.begin[i] - strips.begin[0] + strips.end[kVectors - 1] - strips.end[i];
-  }
-  return saved >= kWorthStrips && strips.begin[kVectors - 1] <= strips.end[0];
+  return true;
 }
 
 // ---- Rules ----------------------------------------------------------------------------------------------------------
@@ -196,7 +205,9 @@ HWY_NOINLINE void AddSeenValues(const float* HWY_RESTRICT p, const float* HWY_RE
     for (size_t i = 0; i < vectors; ++i) {
       V acc = hn::Zero(d);
       for (int64_t n = 0; n < runs.count; ++n) {
-        for (int64_t j = runs.begin[n]; j < runs.end[n]; ++j) {
+        const KeyRuns::Run& run = runs.run[n];
+        if (i < run.first || i >= run.first + run.vectors) continue;
+        for (int64_t j = run.begin; j < run.end; ++j) {
           const auto word = hn::Load(du, bits + static_cast<size_t>(j / 32) * lanes + i * N);
           const auto seen = hn::RebindMask(d, hn::TestBit(word, hn::Set(du, uint32_t{1} << (j % 32))));
           const V pj = hn::Load(d, p + static_cast<size_t>(j) * lanes + i * N);
@@ -213,55 +224,83 @@ HWY_NOINLINE void AddSeenValues(const float* HWY_RESTRICT p, const float* HWY_RE
 // ---- One tile, one block --------------------------------------------------------------------------------------------
 
 // K or V of a block whose first key row is block_row, where it is or, of the keys that are seen, copied into `packed`.
-// Small gaps, which tiles compute and hide, are filled with 0.
+// The other keys of their groups, which tiles compute and hide, become 0 there.
 static HWY_NOINLINE KeyBlock RunsOf(const KeyTensor& t, int64_t dim, bool pack, float* packed, int64_t block_row,
                                     const KeyBits& any) {
   if (!pack) return {static_cast<const float*>(t.data) + block_row * t.len_stride, t.len_stride};
   const int64_t stride = PackedStride(dim);
-  int64_t last = kBlockKeys;
-  for (int64_t at = NextBit(any, 0, true); at < kBlockKeys; at = NextBit(any, last, true)) {
-    for (int64_t gap = last; gap < at && at - last < kSmallGap; ++gap) {
-      for (int64_t c = 0; c < dim; ++c) packed[gap * stride + c] = 0.0f;
+  const int64_t end = EndOfBits(any);
+  for (int64_t at = 0; at < end;) {
+    if (HasBit(any, at)) {
+      const int64_t last = NextBit(any, at, false);
+      PackKeys(t, dim, block_row + at, block_row + last, packed + at * stride, stride);
+      at = last;
+      continue;
     }
-    last = NextBit(any, at, false);
-    PackKeys(t, dim, block_row + at, block_row + last, packed + at * stride, stride);
-    if (last == kBlockKeys) break;
+    const int64_t next = NextBit(any, at, true);
+    const int64_t group_end = (at / KeyRuns::kGroup + 1) * KeyRuns::kGroup;
+    if (at % KeyRuns::kGroup == 0 && next >= group_end) {  // nobody takes part
+      at = next / KeyRuns::kGroup * KeyRuns::kGroup;
+      continue;
+    }
+    const int64_t last = HWY_MIN(next, group_end);
+    for (int64_t i = at * stride; i < last * stride; ++i) packed[i] = 0.0f;
+    at = last;
   }
   return {packed, stride};
 }
 
 template <size_t kVectors, class V>
-struct RuledScorePart {
+struct RunScores {
   const Task& task;
   const RowTile& tile;
   const KeyBlock& k;
+  int64_t block_row;
+  ApplyRulesFunction<V> apply;
+  bool full;
   float* HWY_RESTRICT scores;
-  V* max;  // not used
+  V* max;
   Fetcher& fetcher;
 
-  template <size_t kFirst, size_t kStrips>
+  template <size_t kFirst, size_t kCount>
   HWY_INLINE void operator()(int64_t begin, int64_t end) const {
     constexpr size_t N = hn::MaxLanes(hn::DFromV<V>());
-    if (begin >= end) return;
-    ScoreKeys<kStrips, kVectors * N, false>(tile.q + kFirst * N, k.data, k.stride, task.qk_dim, begin, end,
-                                            scores + kFirst * N, max + kFirst, fetcher);
+    constexpr size_t kRows = kVectors * N;
+    const float* q = tile.q + kFirst * N;
+    float* const s = scores + kFirst * N;
+    if (full && !task.rules->change_scores) {
+      ScoreKeys<kCount, kRows, true>(q, k.data, k.stride, task.qk_dim, begin, end, s, max + kFirst, fetcher);
+      return;
+    }
+    ScoreKeys<kCount, kRows, false>(q, k.data, k.stride, task.qk_dim, begin, end, s, max + kFirst, fetcher);
+    for (size_t i = kFirst; i < kFirst + kCount; ++i)
+      apply(task, tile.rules, kRows, i * N, block_row, begin, end, scores + i * N, max + i);
   }
 };
 
-// Keys of a block that the tile's rows see, n of them at most.
+template <size_t kVectors, class V>
+struct RunProbs {
+  float* HWY_RESTRICT probs;
+  V* max;
+  V* sum;
+
+  template <size_t kFirst, size_t kCount>
+  HWY_INLINE void operator()(int64_t begin, int64_t end) const {
+    constexpr size_t N = hn::MaxLanes(hn::DFromV<V>());
+    ProbKeys<kCount, kVectors * N>(probs + kFirst * N, begin, end, max + kFirst, sum + kFirst);
+  }
+};
+
+// Keys of a block that the tile's rows see.
 template <size_t kVectors>
 HWY_NOINLINE void AttendRuns(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
                              const KeyBlock& v, int64_t block_row, Fetcher& fetcher) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
-  constexpr size_t N = hn::MaxLanes(decltype(d)());
-  constexpr size_t kRows = kVectors * N;
   const size_t v_dim = static_cast<size_t>(task.v_dim);
   const TileRules& rules = tile.rules;
   KeyRuns runs;
-  FindRuns(rules.any, runs);
-  Strips<kVectors> strips;
-  const bool cut = runs.count == 1 && StripsOfRun(rules, strips);
+  FindRuns(rules, kVectors, runs);
 
   // 1. Scores, rules, reference maxima, probs, row sums.
   V max[kVectors], sum[kVectors];
@@ -269,48 +308,26 @@ HWY_NOINLINE void AttendRuns(const Task& task, const RowTile& tile, float* HWY_R
     max[i] = hn::Set(d, kNoMax);
     sum[i] = hn::Zero(d);
   }
-  const ApplyRulesFunction<V> apply = ApplyRulesFor<V>(task);
-  const RuledScorePart<kVectors, V> part{task, tile, k, probs, max, fetcher};
-  bool hidden = false;  // some lane does not see some key of the runs
-  if (cut) {
-    ForEachPart<kVectors>(strips, part);
-  }
+  RunScores<kVectors, V> score = {task, tile, k, block_row, ApplyRulesFor<V>(task), true, probs, max, fetcher};
+  bool finite = true;  // values of hidden keys
   for (int64_t n = 0; n < runs.count; ++n) {
-    const bool full = NextBit(rules.all, runs.begin[n], false) >= runs.end[n];
-    hidden = hidden || !full;
-    if (!cut && full && !task.rules->change_scores) {
-      ScoreKeys<kVectors, kRows, true>(tile.q, k.data, k.stride, task.qk_dim, runs.begin[n], runs.end[n], probs, max,
-                                       fetcher);
-      continue;
-    }
-    if (!cut) part.template operator()<0, kVectors>(runs.begin[n], runs.end[n]);
-    for (size_t i = 0; i < kVectors; ++i) {
-      apply(task, rules, kRows, i * N, block_row, cut ? strips.begin[i] : runs.begin[n],
-            cut ? strips.end[i] : runs.end[n], probs + i * N, max + i);
-    }
+    const KeyRuns::Run& run = runs.run[n];
+    score.full = IsFull(rules, run);
+    finite = finite && (score.full || AllFinite(v, run.begin, run.end, v_dim));
+    TakeRun<kVectors>(run, score);
   }
-  if (cut) {
-    for (size_t i = 0; i < kVectors; ++i) {
-      ProbKeys<1, kRows>(probs + i * N, strips.begin[i], strips.end[i], max + i, sum + i);
-    }
-  } else {
-    for (int64_t n = 0; n < runs.count; ++n) ProbKeys<kVectors, kRows>(probs, runs.begin[n], runs.end[n], max, sum);
-  }
+  ForEachPart<kVectors>(runs, RunProbs<kVectors, V>{probs, max, sum});
 
   // 2. Merge into the span: maxima and sums now, acc with the values.
   MergeFactors<V> factors[kVectors];
   MergeIntoSpan(tile, max, sum, factors);
 
   // 3. Values: see AttendBlock.
-  bool finite = true;
-  for (int64_t n = 0; hidden && finite && n < runs.count; ++n) {
-    if (NextBit(rules.all, runs.begin[n], false) < runs.end[n])
-      finite = AllFinite(v, runs.begin[n], runs.end[n], v_dim);
-  }
   if (HWY_UNLIKELY(!finite)) {
     AddSeenValues(probs, v.data, v.stride, v_dim, kVectors, rules.bits, runs, factors, tile.span_acc);
-  } else if (cut) {
-    AddValues<kVectors>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc);
+  } else if (runs.count == 1 && runs.run[0].vectors == kVectors) {
+    AddValues<kVectors>(probs, v.data, v.stride, v_dim, KeyRange{runs.run[0].begin, runs.run[0].end}, factors,
+                        tile.span_acc);
   } else {
     AddValues<kVectors>(probs, v.data, v.stride, v_dim, runs, factors, tile.span_acc);
   }
