@@ -311,7 +311,7 @@ lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw
                 {"alibi_slopes", in.alibi_slopes, p.alibi != 0, true, "alibi = 1"},
                 {"sinks", in.sinks, p.sinks != 0, true, "sinks = 1"},
                 {"block_indptr", in.block_indptr, p.block_mask_rows > 0, true, "block_mask_rows"},
-                {"block_indices", in.block_indices, p.block_mask_rows > 0, false, "block_mask_rows"}};
+                {"block_indices", in.block_indices, p.block_mask_rows > 0, true, "block_mask_rows"}};
   for (const auto& array : arrays) {
     if (array.pointer != nullptr && !array.planned) {
       return failure(LW_INVALID_ARGUMENT, "%s is given; that needs %s in the plan's problem", array.name, array.field);

@@ -48,15 +48,9 @@ lanewise::Problem make_problem(const std::vector<int64_t>& sizes, const Flags& f
 }
 
 std::vector<float> standard_slopes(int64_t heads) {
-  int64_t lower = 1;
-  while (lower * 2 <= heads) lower *= 2;
-  std::vector<float> slopes;
-  for (int64_t i = 1; i <= lower && i <= heads; ++i) {
-    slopes.push_back(static_cast<float>(std::exp2(-8.0 * static_cast<double>(i) / static_cast<double>(lower))));
-  }
-  for (int64_t i = 1; static_cast<int64_t>(slopes.size()) < heads; i += 2) {
-    slopes.push_back(static_cast<float>(std::exp2(-4.0 * static_cast<double>(i) / static_cast<double>(lower))));
-  }
+  std::vector<float> slopes(static_cast<size_t>(heads));
+  const lanewise::Status status = lanewise::alibi_slopes(heads, slopes.data());
+  if (!status) throw Error(status.message());
   return slopes;
 }
 

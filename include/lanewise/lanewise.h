@@ -222,7 +222,8 @@ static inline lw_inputs lw_inputs_default(void) {
 }
 
 /* What is not wanted stays NULL; at least one of out and the state must be given. Outputs overlap nothing: no input, no
- * other output, not the workspace. A state leaves the sink out (the last step takes it, once). */
+ * other output, not the workspace. The state leaves the sink out, so that a run that continues from it takes it once; out
+ * and lse of the same run have it. */
 typedef struct lw_outputs {
   int64_t struct_size;
   lw_tensor out; /* [batch, q_heads, q_len, v_dim] */
@@ -381,6 +382,13 @@ LW_API lw_status lw_append(const lw_tensor* cache, int64_t pages, int64_t page_s
  * bits on every CPU and in every floating-point mode of the caller. A NaN becomes the positive quiet NaN of to_type. `to`
  * overlaps nothing of `from`. */
 LW_API lw_status lw_convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n);
+
+/* ---- Helpers ------------------------------------------------------------------------------------------------------- */
+
+/* The standard ALiBi slopes (Press, Smith, Lewis: Train Short, Test Long, 2021): for a power of two n of heads 2^(-8/n),
+ * 2^(-16/n), ... 2^-8; for another number of heads those of the next lower power of two m, then every second one of 2m,
+ * from the first on. slopes: [q_heads], q_heads >= 1. */
+LW_API lw_status lw_alibi_slopes(int64_t q_heads, float* slopes);
 
 /* ---- Targets ----------------------------------------------------------------------------------------------------- */
 
