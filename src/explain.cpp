@@ -25,12 +25,14 @@ int64_t panel_count(const lw_plan& plan, int32_t threads) {
                             panels_of(plan, p.q_len, panel_tiles_of(plan, p, std::max(threads, 1))).count);
 }
 
+bool is_native(const lw_plan& plan) { return plan.problem.arithmetic == LW_ARITHMETIC_NATIVE_BF16; }
+
 lw_explanation explanation_of(const lw_plan& plan, int32_t threads) {
   const lw_problem& p = plan.problem;
   lw_explanation explanation = lw_explanation();
   explanation.target = target_name(plan.target);
   explanation.kernel = keys_in_lanes(plan) ? "keys-in-lanes" : "rows-in-lanes";
-  explanation.arithmetic = "canonical";
+  explanation.arithmetic = is_native(plan) ? "native_bf16" : "canonical";
   explanation.note =
       plan.kernels.fma ? "" : "this target has no fused multiply-add: results differ in bits from targets that have";
   explanation.lanes = static_cast<int32_t>(plan.kernels.lanes);
@@ -162,18 +164,26 @@ void rule_reasons(const lw_plan& plan, Text& text) {
   }
 }
 
-bool serves(const lw_plan& plan, int32_t type) {
-  lw_problem other = plan.problem, checked;
-  other.k_type = other.v_type = type;
-  return check_problem(&other, checked).code == LW_OK;
-}
-
 void type_reasons(const lw_plan& plan, Text& text) {
   const lw_problem& p = plan.problem;
-  text.line("arithmetic: canonical: a row has the same bits for any threads, batch, chunks and target with FMA");
-  if (!keys_in_lanes(plan) || p.k_type != LW_TYPE_F32) return;
-  const char* served = serves(plan, LW_TYPE_BF16) ? "" : " (not served by this version)";
-  text.line("faster: k and v in bf16 or f16, half as much to read where they come from memory%s", served);
+  const bool bf16 = p.q_type == LW_TYPE_BF16 && p.k_type == LW_TYPE_BF16 && p.v_type == LW_TYPE_BF16;
+  if (is_native(plan)) {
+    text.line(
+        "arithmetic: native_bf16, the CPU's bf16 pair dot: a row has the same bits for any threads, batch and chunks "
+        "on "
+        "targets of its class");
+  } else {
+    text.line("arithmetic: canonical: a row has the same bits for any threads, batch, chunks and target with FMA");
+  }
+  if (!is_native(plan) && bf16 && plan.kernels.native_rows_in_lanes != nullptr) {
+    text.line(
+        "faster: arithmetic native_bf16 (or best), at other bits and an error of up to 2^-8 of the largest value");
+  } else if (!is_native(plan) && bf16) {
+    text.line("arithmetic native_bf16 is not to be had: the target %s has no bf16 pair dot", target_name(plan.target));
+  }
+  if (keys_in_lanes(plan) && p.k_type == LW_TYPE_F32) {
+    text.line("faster: k and v in bf16 or f16, half as much to read where they come from memory");
+  }
 }
 
 void tensor_reasons(const lw_plan& plan, const char* name, const lw_const_tensor& tensor, int64_t dim, Text& text) {

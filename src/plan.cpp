@@ -30,6 +30,23 @@ constexpr int64_t kPanelsPerThread = 2 * kPiecesPerThread;
 
 int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
 
+// Resolves LW_ARITHMETIC_BEST; native_bf16 needs bf16 tensors (checked before) and the instruction.
+lw_status choose_arithmetic(lw_plan& plan) {
+  lw_problem& p = plan.problem;
+  const bool has_dot = plan.kernels.native_rows_in_lanes != nullptr;
+  if (p.arithmetic == LW_ARITHMETIC_NATIVE_BF16 && !has_dot) {
+    return failure(
+        LW_UNSUPPORTED,
+        "arithmetic is native_bf16 and the target %s, which has no bf16 pair dot; allowed is canonical, or best",
+        target_name(plan.target));
+  }
+  if (p.arithmetic == LW_ARITHMETIC_BEST) {
+    const bool bf16 = p.q_type == LW_TYPE_BF16 && p.k_type == LW_TYPE_BF16 && p.v_type == LW_TYPE_BF16;
+    p.arithmetic = has_dot && bf16 ? LW_ARITHMETIC_NATIVE_BF16 : LW_ARITHMETIC_CANONICAL;
+  }
+  return ok();
+}
+
 }  // namespace
 
 Rules rules_of(const lw_problem& problem, bool q_positions) {
@@ -87,6 +104,7 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   }
   if (const lw_status s = choose_target(target, plan.target); s.code != LW_OK) return s;
   plan.kernels = kernels_for(plan.target);
+  if (const lw_status s = choose_arithmetic(plan); s.code != LW_OK) return s;
   const lw_problem& p = plan.problem;
   const int64_t tiles = std::min(kPanelTiles, std::max<int64_t>(1, panels_of(plan, p.q_len, 1).count));
   plan.piece_rows = std::min(plan.kernels.rows_max_vectors * plan.kernels.lanes, p.q_len * group_size(p));

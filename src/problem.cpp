@@ -42,7 +42,6 @@ lw_status check_types(const lw_problem& p) {
                    "arithmetic is native_bf16 with types q %s, k %s, v %s; it takes bf16 for all three",
                    type_name(p.q_type), type_name(p.k_type), type_name(p.v_type));
   }
-  if (p.arithmetic == LW_ARITHMETIC_NATIVE_BF16) return not_served("native_bf16");
   return ok();
 }
 
@@ -104,7 +103,6 @@ lw_status check_problem(const lw_problem* problem, lw_problem& p) {
     p.has_scale = 1;
   }
   if (const lw_status s = check_rules(p); s.code != LW_OK) return s;
-  if (p.arithmetic == LW_ARITHMETIC_BEST) p.arithmetic = LW_ARITHMETIC_CANONICAL;
   if (p.q_layout == LW_LAYOUT_RAGGED && p.total_q > kMaxLength)
     return invalid_size("total_q", p.total_q, 0, kMaxLength);
   if (p.kv_layout == LW_LAYOUT_RAGGED && p.total_kv > kMaxLength)

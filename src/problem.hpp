@@ -6,7 +6,7 @@
 
 namespace lanewise {
 
-// On success `checked` is `problem` with scale and arithmetic resolved: has_scale = 1, arithmetic not BEST.
+// On success `checked` is `problem` with scale and arithmetic resolved: has_scale = 1; arithmetic may still be BEST, which the plan resolves.
 lw_status check_problem(const lw_problem* problem, lw_problem& checked);
 
 // Rules that a run may override: scale, softcap, window, q_offset.

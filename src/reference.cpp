@@ -264,17 +264,34 @@ ReferenceResult reference(const lw_problem& problem, const lw_inputs& inputs) {
   return result;
 }
 
+namespace {
+
+// What native_bf16 adds to the error of a score: two roundings a pair of dims, each maybe a truncation; and the relative
+// rounding of a prob to bf16 (docs/NUMERICS.md, "native_bf16").
+double native_score_error(const lw_problem& problem, double a) {
+  if (problem.arithmetic != LW_ARITHMETIC_NATIVE_BF16) return 0;
+  return static_cast<double>(problem.qk_dim + 2) * std::ldexp(a, -23);
+}
+double native_rounding(const lw_problem& problem) {
+  return problem.arithmetic == LW_ARITHMETIC_NATIVE_BF16 ? std::ldexp(1, -8) : 0;
+}
+
+}  // namespace
+
 double out_bound(const lw_problem& problem, const ReferenceResult& result, size_t row) {
   const double a = result.score_magnitude[row];
   const double chain = (std::sqrt(static_cast<double>(problem.qk_dim)) + 2) * std::ldexp(a, -24);
   const double blocks = std::ldexp(static_cast<double>(result.blocks[row]), -24);
-  return result.value_magnitude[row] * (8e-6 + chain + blocks + (result.softcapped ? 4e-7 * a : 0));
+  // A weight is off by its own error less the mean of all: by one rounding of a prob in the mean, not two.
+  const double native = 2 * native_score_error(problem, a) + native_rounding(problem);
+  return result.value_magnitude[row] * (8e-6 + chain + blocks + (result.softcapped ? 4e-7 * a : 0) + native);
 }
 
 double lse_bound(const lw_problem& problem, const ReferenceResult& result, size_t row) {
   const double a = result.score_magnitude[row];
   const double chain = (std::sqrt(static_cast<double>(problem.qk_dim)) + 2) * std::ldexp(a, -24);
-  return 1e-6 * std::max(1.0, std::fabs(result.lse[row])) + chain + (result.softcapped ? 4e-7 * a : 0);
+  const double native = native_score_error(problem, a) + native_rounding(problem);
+  return 1e-6 * std::max(1.0, std::fabs(result.lse[row])) + chain + (result.softcapped ? 4e-7 * a : 0) + native;
 }
 
 double rounding_bound(int32_t type, double value) {

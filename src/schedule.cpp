@@ -52,6 +52,7 @@ Task task_of(const Work& work, int64_t b) {
   task.rules = &work.rules;
   task.q_positions = work.run.q_positions(b);
   task.q_positions_stride = work.run.inputs.q_positions_stride[1];
+  task.native_bf16 = p.arithmetic == LW_ARITHMETIC_NATIVE_BF16;
   return task;
 }
 
@@ -316,10 +317,11 @@ void run_task(const Work& work, const TaskCursor& at, const TaskCursor* next, bo
     task.states += from * at.state_size();
   }
   if (next != nullptr) hint(work, *next, task);
-  if (panel.row_end - panel.row_begin <= work.plan.kernels.few_rows) {
-    work.plan.kernels.keys_in_lanes(task);
+  const KernelTable& kernels = work.plan.kernels;
+  if (panel.row_end - panel.row_begin <= kernels.few_rows) {
+    kernels.keys_in_lanes(task);
   } else {
-    work.plan.kernels.rows_in_lanes(task);
+    (task.native_bf16 ? kernels.native_rows_in_lanes : kernels.rows_in_lanes)(task);
   }
   if (panel.deliver == Deliver::kResults || !merge) return;
   // The last piece to arrive merges: no task waits for another.

@@ -23,6 +23,11 @@ inline constexpr size_t kMaxPassRows = 8;
 inline constexpr size_t kMaxPassRows = 4;
 #endif
 
+// Memory and arithmetic overlap only by prefetch, spread evenly over the work: while a block's keys are scored its
+// values are fetched into the second cache, and while its values are added up the next block's keys are
+// (docs/PERFORMANCE.md). A few rows ahead of use, rows are fetched into the first.
+inline constexpr size_t kNearRows = 16;
+
 // What a loop fetches while it works on its own rows.
 struct PrefetchRows {
   const void* const* far;  // rows of the next tensor, as many as the block has keys
@@ -43,6 +48,9 @@ struct FewLoops {
 FewLoops FewLoopsF32();
 FewLoops FewLoopsBf16();
 FewLoops FewLoopsF16();
+#if HWY_NATIVE_DOT_BF16
+FewLoops FewLoopsNative();
+#endif
 
 HWY_INLINE FewLoops FewLoopsFor(int32_t type) {
   switch (type) {

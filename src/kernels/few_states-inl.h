@@ -36,6 +36,7 @@ struct FewScratch {
   float* row_max;
   const void** addresses;  // of rows in reading order: keys, values, the next block's keys, kAddressSlack more
   const void** seen;       // addresses of the values that one row sees, kAddressSlack more
+  float* zero_row;         // [qk_dim or v_dim]: the partner of a bf16 pair that is not there
   float* packed_k;
   float* packed_v;
   size_t size;
@@ -55,6 +56,7 @@ static FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int
     *at = Carve(base, s.size, rows);
   s.addresses = reinterpret_cast<const void**>(Carve(base, s.size, 2 * (3 * kBlockKeys + kAddressSlack)));
   s.seen = reinterpret_cast<const void**>(Carve(base, s.size, 2 * (kBlockKeys + kAddressSlack)));
+  s.zero_row = Carve(base, s.size, HWY_MAX(qk_dim, v_dim));
   // Only strided dims are packed, but which strides come is known only when the plan runs.
   s.packed_k = Carve(base, s.size, kBlockKeys * PackedStride(qk_dim));
   s.packed_v = Carve(base, s.size, kBlockKeys * PackedStride(v_dim));

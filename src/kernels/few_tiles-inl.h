@@ -22,6 +22,7 @@
 #include "src/kernels/convert-inl.h"
 #include "src/kernels/few_loops-inl.h"
 #include "src/kernels/kernel_table.hpp"
+#include "src/kernels/pair_dot-inl.h"
 #include "src/kernels/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -36,11 +37,6 @@ inline constexpr size_t kValueRegisters = 24;  // of 32
 inline constexpr size_t kValueRegisters = 12;  // of 16
 #endif
 
-// Memory and arithmetic overlap only by prefetch, spread evenly over the work: while a block's keys are scored its
-// values are fetched into the second cache, and while its values are added up the next block's keys are
-// (docs/PERFORMANCE.md). A few rows ahead of use, rows are fetched into the first.
-inline constexpr size_t kNearRows = 16;
-
 HWY_INLINE void PrefetchNear(const void* row, size_t lines) {
   for (size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(row) + i * 64, 0, 3);
 }
@@ -48,30 +44,51 @@ HWY_INLINE void PrefetchFar(const void* row, size_t lines) {
   for (size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(row) + i * 64, 0, 2);
 }
 
-// Keys are loaded as KeyLoad<T>::Loaded, kDims dims of a row in each: bf16 keys are transposed as pairs of dims, (even,
-// odd) in the halves of a 32-bit lane, whatever floats those bits make.
+// How ScoreFew reads keys of T: loaded as Loaded, kDims dims of a row in each, which make kParts products with as many
+// elements of q. bf16 keys are transposed as pairs of dims, (even, odd) in the halves of a 32-bit lane, whatever floats
+// those bits make.
 template <class T>
 struct KeyLoad {
   using Loaded = T;
-  static constexpr size_t kDims = 1;
+  static constexpr size_t kDims = 1, kParts = 1;
 };
 template <>
 struct KeyLoad<Bf16> {
   using Loaded = float;
-  static constexpr size_t kDims = 2;
+  static constexpr size_t kDims = 2, kParts = 2;
 };
 
-// Dim `part` of a loaded vector.
+// Product `part` of a loaded vector with q, added to acc.
 template <class T, class D, class V = hn::Vec<D>>
-HWY_INLINE V DimOf(D d, V loaded, size_t part) {
-  if constexpr (KeyLoad<T>::kDims == 1) return loaded;
+HWY_INLINE V PartOf(D d, V loaded, size_t part) {
+  if constexpr (KeyLoad<T>::kParts == 1) return loaded;
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, loaded);
   return hn::BitCast(d, part == 0 ? hn::ShiftLeft<16>(bits) : hn::And(bits, hn::Set(du, 0xffff0000u)));
 }
+template <class T, class D, class V = hn::Vec<D>>
+HWY_INLINE V AddProduct(D d, const float* q, V k, V acc) {
+#if HWY_NATIVE_DOT_BF16
+  if constexpr (KeyLoad<T>::kDims != KeyLoad<T>::kParts) return PairDot(d, BroadcastPair(d, q), k, acc);
+#endif
+  return hn::MulAdd(hn::Set(d, *q), k, acc);
+}
+
+// Element c of a key row (the pair from c on), c the dim of one part.
+template <class T>
+HWY_INLINE float KeyElement(const void* row, size_t c, size_t) {
+  return Widen(static_cast<const T*>(row)[c]);
+}
+
+// Element c of a vector of keys. Apart, so that the tile around it stays in registers.
+template <class T>
+HWY_NOINLINE void GatherElements(const void* const* keys, size_t c, size_t dim, float* HWY_RESTRICT gathered) {
+  for (size_t lane = 0; lane < hn::MaxLanes(hn::ScalableTag<float>()); ++lane)
+    gathered[lane] = KeyElement<T>(keys[lane], c, dim);
+}
 
 // Scores of a block's keys [0, n), a vector of keys at a time, for kRows rows: s[r][j], rows of s are kBlockKeys apart.
-// q: [rows][qk_dim]. k repeats the last key's address up to whole vectors. One vector in flight is enough: a row alone
+// q: [rows][elements]. k repeats the last key's address up to whole vectors. One vector in flight is enough: a row alone
 // is one FMA chain, no longer than the transposition beside it; more vectors would touch more rows at once than the
 // first cache holds (one row: 46 to 60 GB/s in cache).
 template <class T, size_t kRows>
@@ -81,8 +98,10 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
   using V = hn::Vec<decltype(d)>;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   using Loaded = typename KeyLoad<T>::Loaded;
-  constexpr size_t kParts = KeyLoad<T>::kDims;
-  constexpr size_t kDims = kParts * kWideDims;
+  constexpr size_t kParts = KeyLoad<T>::kParts;
+  constexpr size_t kPartDims = KeyLoad<T>::kDims / kParts;  // dims of an element of q
+  constexpr size_t kDims = KeyLoad<T>::kDims * kWideDims;
+  const size_t q_row = (qk_dim + kPartDims - 1) / kPartDims;
   const void* const* far = prefetch.far;
   for (; n > 0; n -= HWY_MIN(n, N), keys += N, far += N, s += N) {
     const Loaded* k[N];
@@ -98,24 +117,24 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
         PrefetchFar(far[fetched], prefetch.far_lines);
       }
       V kt[kWideDims];
-      LoadTransposedWide(d, k, c / kParts, kt);
+      LoadTransposedWide(d, k, c / KeyLoad<T>::kDims, kt);
       HWY_UNROLL(8)
       for (size_t t = 0; t < kWideDims; ++t) {
         HWY_UNROLL(2)
         for (size_t part = 0; part < kParts; ++part) {
-          const V kc = DimOf<T>(d, kt[t], part);
-          const float* qc = q + c + t * kParts + part;
+          const V kc = PartOf<T>(d, kt[t], part);
+          const float* qc = q + c / kPartDims + t * kParts + part;
           HWY_UNROLL(8)
-          for (size_t r = 0; r < kRows; ++r) acc[r] = hn::MulAdd(hn::Set(d, qc[r * qk_dim]), kc, acc[r]);
+          for (size_t r = 0; r < kRows; ++r) acc[r] = AddProduct<T>(d, qc + r * q_row, kc, acc[r]);
         }
       }
     }
-    for (; c < qk_dim; ++c) {
+    for (; c < qk_dim; c += kPartDims) {
       HWY_ALIGN float gathered[N];
-      for (size_t lane = 0; lane < N; ++lane) gathered[lane] = Widen(static_cast<const T*>(keys[lane])[c]);
+      GatherElements<T>(keys, c, qk_dim, gathered);
       const V kc = hn::Load(d, gathered);
       HWY_UNROLL(8)
-      for (size_t r = 0; r < kRows; ++r) acc[r] = hn::MulAdd(hn::Set(d, q[r * qk_dim + c]), kc, acc[r]);
+      for (size_t r = 0; r < kRows; ++r) acc[r] = AddProduct<T>(d, q + r * q_row + c / kPartDims, kc, acc[r]);
     }
     HWY_UNROLL(8)
     for (size_t r = 0; r < kRows; ++r) hn::Store(acc[r], d, s + r * kBlockKeys);

@@ -121,8 +121,9 @@ struct Task {
       nullptr;  // delivered states of the task's blocks or spans, one after another: piece_state_size floats each
   // Copy blocks into scratch first: types and strides that the tiles cannot or should not read. Rows-in-lanes only.
   bool pack_k = false, pack_v = false;
-  FetchAhead ahead[3];      // read by the worker's next task
-  void* scratch = nullptr;  // 64-byte aligned, as large as the kernel's scratch_size says
+  bool native_bf16 = false;  // arithmetic on pairs of bf16; q, k and v are bf16
+  FetchAhead ahead[3];       // read by the worker's next task
+  void* scratch = nullptr;   // 64-byte aligned, as large as the kernel's scratch_size says
 };
 
 // Floats of one delivered state: max[rows], sum[rows], acc[rows][v_dim].
@@ -197,7 +198,8 @@ struct KernelTable {
   size_t (*rows_scratch_size)(int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k, bool pack_v) = nullptr;
   size_t (*keys_scratch_size)(int64_t qk_dim, int64_t v_dim, int64_t rows) = nullptr;
   void (*rows_in_lanes)(const Task& task) = nullptr;
-  void (*keys_in_lanes)(const Task& task) = nullptr;  // at most kMaxFewRows rows
+  void (*native_rows_in_lanes)(const Task& task) = nullptr;  // nullptr: the target has no bf16 pair dot
+  void (*keys_in_lanes)(const Task& task) = nullptr;         // at most kMaxFewRows rows; both arithmetics
   // Results of the task's rows from `count` delivered states (task.states, task.deliver) over all their keys. first:
   // number on the key axis of the block or span of the first state. Scratch: keys_scratch_size for all rows of the
   // task.

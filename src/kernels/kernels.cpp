@@ -19,6 +19,11 @@ HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 
+void RowsInLanes(const Task& task) { AttendRows<CanonicalTiles>(task); }
+#if HWY_NATIVE_DOT_BF16
+void NativeRowsInLanes(const Task& task);  // kernels_native.cpp
+#endif
+
 KernelTable Table() {
   KernelTable table;
   table.lanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
@@ -29,6 +34,9 @@ KernelTable Table() {
   table.rows_scratch_size = &RowsScratchSize;
   table.keys_scratch_size = &KeysScratchSize;
   table.rows_in_lanes = &RowsInLanes;
+#if HWY_NATIVE_DOT_BF16
+  table.native_rows_in_lanes = &NativeRowsInLanes;
+#endif
   table.keys_in_lanes = &KeysInLanes;
   table.merge_pieces = &MergePieces;
   table.merge_partials = &MergePartials;

@@ -20,9 +20,11 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/few_addresses-inl.h"
 #include "src/kernels/few_states-inl.h"
 #include "src/kernels/few_loops-inl.h"
 #include "src/kernels/kernel_table.hpp"
+#include "src/kernels/pair_dot-inl.h"
 #include "src/kernels/rows_in_lanes-inl.h"
 #include "src/kernels/ruled_few-inl.h"
 #include "src/kernels/rules-inl.h"
@@ -31,16 +33,6 @@ HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// to[i] = address of key row begin + i, i < end - begin.
-static void FillAddresses(const KeyTensor& t, int64_t begin, int64_t end, const void** to) {
-  const int64_t step = t.len_stride * storage_size(t.type);
-  for (int64_t j = begin; j < end;) {  // page by page
-    const int64_t page_end = t.page_table == nullptr ? end : HWY_MIN(end, (j / t.page_size + 1) * t.page_size);
-    const char* row = KeyRowBytes(t, j);
-    for (; j < page_end; ++j, row += step) *to++ = row;
-  }
-}
 
 // What each row may see of the task's keys: one interval where rules are plain.
 struct FewVisible {
@@ -116,28 +108,70 @@ static HWY_NOINLINE float ProbsOfRow(float* HWY_RESTRICT s, int64_t n, int64_t b
   return hn::GetLane(max);
 }
 
-// Rows whose dims are strided are copied, and widened, first.
-HWY_INLINE bool IsPacked(const KeyTensor& t) { return t.dim_stride != 1; }
-HWY_INLINE int32_t TypeAsRead(const KeyTensor& t) { return IsPacked(t) ? LW_TYPE_F32 : t.type; }
-HWY_INLINE size_t LinesOf(int32_t type, int64_t dim) {
-  return static_cast<size_t>((dim * storage_size(type) + 63) / 64);
-}
-
 // Addresses of one block's keys, values behind them, and the next block's keys behind those.
 struct BlockAddresses {
   const void** k;
   const void** v;
 };
 
+// Elements of a row of q in scratch.
+HWY_INLINE int64_t RowOfQ(const Task& task) { return task.native_bf16 ? PairsOf(task.qk_dim) : task.qk_dim; }
+
+HWY_INLINE FewLoops LoopsFor(const Task& task, int32_t type) {
+#if HWY_NATIVE_DOT_BF16
+  if (task.native_bf16) return FewLoopsNative();
+#endif
+  (void)task;
+  return FewLoopsFor(type);
+}
+
+// Dots of native_bf16 come without factor.
+static HWY_NOINLINE void ScaleScores(float factor, int64_t n, float* HWY_RESTRICT s) {
+  const hn::ScalableTag<float> d;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t j = 0; j < n; j += N) hn::Store(hn::Mul(hn::Load(d, s + j), hn::Set(d, factor)), d, s + j);
+}
+
+// n probs, rounded to bf16, become pairs: p[i] holds keys 2i and 2i + 1.
+static HWY_NOINLINE void PairProbs(int64_t n, float* HWY_RESTRICT p) {
+#if HWY_NATIVE_DOT_BF16
+  const hn::ScalableTag<float> d;
+  const hn::Repartition<hwy::bfloat16_t, decltype(d)> d16;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t j = 0; j < n; j += 2 * N) {
+    const auto first = hn::Load(d, p + j), second = hn::Load(d, p + j + N);
+    hn::Store(hn::BitCast(d, hn::OrderedDemote2To(d16, first, second)), d, p + j / 2);
+  }
+#else
+  (void)n;
+  (void)p;
+#endif
+}
+
+// Values of one row's keys [begin, end): hidden ones may be NaN or infinite.
+static HWY_NOINLINE void ValuesOfRow(const Task& task, const FewLoops& loops, const float* probs, const void* const* v,
+                                     int64_t n, int64_t begin, int64_t end, const PrefetchRows& prefetch,
+                                     const FewScratch& s, float* acc, float* sum) {
+  const size_t v_dim = static_cast<size_t>(task.v_dim);
+  if (!task.native_bf16) {
+    loops.value[1](probs, v, v_dim, static_cast<size_t>(begin), static_cast<size_t>(end), prefetch, acc, sum);
+    return;
+  }
+  // Pairs stay whole: a hidden partner is zero.
+  for (int64_t j = 0; j < n + static_cast<int64_t>(kNearRows); ++j)
+    s.seen[j] = begin <= j && j < end ? v[j] : s.zero_row;
+  loops.value[1](probs, s.seen, v_dim, 0, static_cast<size_t>(n), prefetch, acc, sum);
+}
+
 // The state of one block of n keys for all rows of the task, into block_max, block_sum, block_acc.
 static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, int64_t first_key, int64_t n,
                                   const BlockAddresses& addresses, FewScratch& s) {
   const void* const* const k = addresses.k;
   const void* const* const v = addresses.v;
-  const int32_t k_type = TypeAsRead(task.k), v_type = TypeAsRead(task.v);
+  const int32_t k_type = TypeAsRead(task, task.k), v_type = TypeAsRead(task, task.v);
   const size_t k_lines = LinesOf(k_type, task.qk_dim);
   const size_t v_lines = LinesOf(v_type, task.v_dim);
-  const FewLoops k_loops = FewLoopsFor(k_type), v_loops = FewLoopsFor(v_type);
+  const FewLoops k_loops = LoopsFor(task, k_type), v_loops = LoopsFor(task, v_type);
   const PrefetchRows prefetch_k = {v, v_lines, k_lines};
   const PrefetchRows prefetch_v = {v + n, k_lines, v_lines};
   const int64_t rows = task.row_end - task.row_begin;
@@ -147,14 +181,16 @@ static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, i
     const int64_t row = rows * pass / passes;
     const int64_t count = rows * (pass + 1) / passes - row;
     float* const probs = s.probs + row * kBlockKeys;
-    k_loops.score[count](s.q + row * task.qk_dim, static_cast<size_t>(task.qk_dim), k, static_cast<size_t>(n),
+    k_loops.score[count](s.q + row * RowOfQ(task), static_cast<size_t>(task.qk_dim), k, static_cast<size_t>(n),
                          prefetch_k, probs);
     bool edge = false;
     for (int64_t r = row; r < row + count; ++r) {
+      if (task.native_bf16) ScaleScores(task.rules->factor, n, s.probs + r * kBlockKeys);
       const int64_t begin = ClampTo(visible.begin[r] - first_key, 0, n);
       const int64_t end = ClampTo(visible.end[r] - first_key, begin, n);
       edge = edge || begin > 0 || end < n;
       s.block_max[r] = ProbsOfRow(s.probs + r * kBlockKeys, n, begin, end);
+      if (task.native_bf16) PairProbs(n, s.probs + r * kBlockKeys);
     }
     // A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then each row takes its visible
     // keys alone.
@@ -166,33 +202,31 @@ static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, i
       for (int64_t r = row; r < row + count; ++r) {
         const int64_t begin = ClampTo(visible.begin[r] - first_key, 0, n);
         const int64_t end = ClampTo(visible.end[r] - first_key, begin, n);
-        v_loops.value[1](s.probs + r * kBlockKeys, v, v_dim, static_cast<size_t>(begin), static_cast<size_t>(end),
-                         prefetch_v, s.block_acc + r * task.v_dim, s.block_sum + r);
+        ValuesOfRow(task, v_loops, s.probs + r * kBlockKeys, v, n, begin, end, prefetch_v, s,
+                    s.block_acc + r * task.v_dim, s.block_sum + r);
       }
     }
   }
 }
 
-// Addresses of rows begin ... end - 1, where they are or copied into `packed`.
-HWY_INLINE void RowsOf(const KeyTensor& t, int64_t dim, float* packed, int64_t begin, int64_t end, const void** to) {
-  if (!IsPacked(t)) return FillAddresses(t, begin, end, to);
-  const int64_t stride = PackedStride(dim);
-  PackKeys(t, dim, begin, end, packed, stride);
-  for (int64_t j = 0; j < end - begin; ++j) to[j] = packed + j * stride;
-}
-
 // Addresses run on from keys to values to the next block's keys, so that prefetch looks ahead in the order of reading.
-// Keys are filled up to whole vectors with the last one; the end of the list repeats.
+// Keys are filled up to whole vectors with the last one; the end of the list repeats. lead, trail: zero rows before and
+// behind the keys and values, which make pairs whole.
 static BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t begin, int64_t end, int64_t next_begin,
-                                  int64_t next_end) {
+                                  int64_t next_end, int64_t lead, int64_t trail) {
   constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
-  const int64_t n = end - begin;
+  const int64_t n = lead + end - begin + trail;
   const int64_t whole = (n + kWhole - 1) / kWhole * kWhole;
   const void** at = s.addresses;
-  RowsOf(task.k, task.qk_dim, s.packed_k, begin, end, at);
+  const auto fill = [&](const KeyTensor& t, int64_t dim, float* packed, const void** to) {
+    if (lead > 0) to[0] = s.zero_row;
+    RowsOf(task, t, dim, packed, begin, end, to + lead);
+    if (trail > 0) to[n - 1] = s.zero_row;
+  };
+  fill(task.k, task.qk_dim, s.packed_k, at);
   for (int64_t i = n; i < whole; ++i) at[i] = at[n - 1];
   const void** v = at + whole;
-  RowsOf(task.v, task.v_dim, s.packed_v, begin, end, v);
+  fill(task.v, task.v_dim, s.packed_v, v);
   const void** next = v + n;
   const int64_t ahead = IsPacked(task.k) ? 0 : HWY_MAX(int64_t{0}, next_end - next_begin);
   if (ahead > 0) FillAddresses(task.k, next_begin, next_end, next);
@@ -207,13 +241,13 @@ static BlockAddresses AddressesInSight(const Task& task, const FewScratch& s, co
   const int64_t n = sight.keys;
   const int64_t whole = (n + kWhole - 1) / kWhole * kWhole;
   const void** at = s.addresses;
-  AddressesOfSight(task.k, task.qk_dim, s.packed_k, sight, at);
+  AddressesOfSight(task, task.k, task.qk_dim, s.packed_k, sight, s.zero_row, at);
   for (int64_t i = n; i < whole; ++i) at[i] = at[n - 1];
   const void** v = at + whole;
-  AddressesOfSight(task.v, task.v_dim, s.packed_v, sight, v);
+  AddressesOfSight(task, task.v, task.v_dim, s.packed_v, sight, s.zero_row, v);
   const void** next = v + n;
   const int64_t ahead = IsPacked(task.k) ? 0 : next_sight.keys;
-  if (ahead > 0) AddressesOfSight(task.k, task.qk_dim, nullptr, next_sight, next);
+  if (ahead > 0) AddressesOfSight(task, task.k, task.qk_dim, nullptr, next_sight, s.zero_row, next);
   for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
   return {at, v};
 }
@@ -223,10 +257,10 @@ static HWY_NOINLINE void RuledFewBlock(const Task& task, const FewRules& rules, 
                                        const BlockAddresses& addresses, FewScratch& s) {
   const void* const* const k = addresses.k;
   const void* const* const v = addresses.v;
-  const int32_t k_type = TypeAsRead(task.k), v_type = TypeAsRead(task.v);
+  const int32_t k_type = TypeAsRead(task, task.k), v_type = TypeAsRead(task, task.v);
   const size_t k_lines = LinesOf(k_type, task.qk_dim);
   const size_t v_lines = LinesOf(v_type, task.v_dim);
-  const FewLoops k_loops = FewLoopsFor(k_type), v_loops = FewLoopsFor(v_type);
+  const FewLoops k_loops = LoopsFor(task, k_type), v_loops = LoopsFor(task, v_type);
   const size_t keys = static_cast<size_t>(sight.keys), v_dim = static_cast<size_t>(task.v_dim);
   const PrefetchRows prefetch_k = {v, v_lines, k_lines};
   const PrefetchRows prefetch_v = {v + keys, k_lines, v_lines};
@@ -238,16 +272,20 @@ static HWY_NOINLINE void RuledFewBlock(const Task& task, const FewRules& rules, 
     const int64_t row = rows * pass / passes;
     const int64_t count = rows * (pass + 1) / passes - row;
     float* const probs = s.probs + row * kBlockKeys;
-    k_loops.score[count](s.q + row * task.qk_dim, static_cast<size_t>(task.qk_dim), k, keys, prefetch_k, probs);
-    for (int64_t r = row; r < row + count; ++r)
-      s.block_max[r] = RuledProbsOfRow(task, rules, sight, r, n, s.probs + r * kBlockKeys);
+    k_loops.score[count](s.q + row * RowOfQ(task), static_cast<size_t>(task.qk_dim), k, keys, prefetch_k, probs);
+    for (int64_t r = row; r < row + count; ++r) {
+      float* const scores = s.probs + r * kBlockKeys;
+      if (task.native_bf16) ScaleScores(task.rules->factor, sight.keys, scores);
+      s.block_max[r] = RuledProbsOfRow(task, rules, sight, r, n, scores);
+      if (task.native_bf16) PairProbs(sight.keys, scores);
+    }
     if (together) {
       v_loops.value[count](probs, v, v_dim, 0, keys, prefetch_v, s.block_acc + row * task.v_dim, s.block_sum + row);
       continue;
     }
     for (int64_t r = row; r < row + count; ++r) {
       float* const row_probs = s.probs + r * kBlockKeys;
-      const size_t seen = SeenOfRow(sight, r, row_probs, v, s.seen);
+      const size_t seen = SeenOfRow(task, sight, r, row_probs, v, s.zero_row, s.seen);
       v_loops.value[1](row_probs, s.seen, v_dim, 0, seen, prefetch_seen, s.block_acc + r * task.v_dim, s.block_sum + r);
     }
   }
@@ -261,7 +299,18 @@ HWY_INLINE void LoadFewQueriesOf(const Task& task, float* HWY_RESTRICT q) {
     for (int64_t c = 0; c < task.qk_dim; ++c) q[c] = Widen(from[c * task.q.dim_stride]) * task.rules->factor;
   }
 }
+// Pairs of dims as they are, for native_bf16.
+static HWY_NOINLINE void LoadFewQueryPairs(const Task& task, float* HWY_RESTRICT q) {
+  for (int64_t row = task.row_begin; row < task.row_end; ++row) {
+    const Bf16* from = static_cast<const Bf16*>(task.q.data) + RowOffset(task.q, row, task.group_size);
+    for (int64_t c = 0; c < task.qk_dim; c += 2) {
+      const Bf16 odd = c + 1 < task.qk_dim ? from[(c + 1) * task.q.dim_stride] : Bf16{0};
+      *q++ = PairOf(from[c * task.q.dim_stride], odd);
+    }
+  }
+}
 static HWY_NOINLINE void LoadFewQueries(const Task& task, float* HWY_RESTRICT q) {
+  if (task.native_bf16) return LoadFewQueryPairs(task, q);
   switch (task.q.type) {
     case LW_TYPE_BF16:
       return LoadFewQueriesOf<Bf16>(task, q);
@@ -278,6 +327,8 @@ void KeysInLanes(const Task& task) {
   FewScratch s = CarveFewScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, rows);
   const FewVisible visible = VisibleOf(task);
   LoadFewQueries(task, s.q);
+  if (task.native_bf16)
+    std::memset(s.zero_row, 0, static_cast<size_t>(HWY_MAX(task.qk_dim, task.v_dim)) * sizeof(Bf16));
   const bool delivers = task.deliver != Deliver::kResults;
   if (!delivers) StartRowStates(task, s);
   EmptyStates(few, v_dim, s.span_max, s.span_sum, s.span_acc);
@@ -313,8 +364,11 @@ void KeysInLanes(const Task& task) {
         RuledFewBlock(task, rules, sight, end - sight.block_row, AddressesInSight(task, s, sight, next_sight), s);
     } else if (any) {
       const int64_t next_end = block_end < last ? HWY_MIN(block_end_of(block_end), visible.any_end) : block_end;
-      const BlockAddresses addresses = AddressesOf(task, s, begin, end, block_end, next_end);
-      FewBlock(task, visible, begin, end - begin, addresses, s);
+      // Pairs are keys (2i, 2i + 1) of the key axis.
+      const int64_t lead = task.native_bf16 ? (task.kv_start + begin) % 2 : 0;
+      const int64_t trail = task.native_bf16 ? (task.kv_start + end) % 2 : 0;
+      const BlockAddresses addresses = AddressesOf(task, s, begin, end, block_end, next_end, lead, trail);
+      FewBlock(task, visible, begin - lead, lead + end - begin + trail, addresses, s);
     }
     if (!any) EmptyStates(few, v_dim, s.block_max, s.block_sum, s.block_acc);
     key = block_end;

@@ -61,6 +61,20 @@ HWY_INLINE Strips<kVectors> CutStrips(const RowTile& tile, int64_t block_row, in
   return strips;
 }
 
+// What each lane may see of the block whose first key row is block_row.
+template <size_t kVectors, class V>
+HWY_INLINE void LoadVisible(const RowTile& tile, int64_t block_row, VisibleInterval<V> (&visible)[kVectors]) {
+  const hn::ScalableTag<float> d;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t kRows = kVectors * N;
+  HWY_ALIGN float bounds[2 * kRows];
+  for (size_t r = 0; r < kRows; ++r) {
+    bounds[r] = static_cast<float>(ClampTo(tile.visible_begin[r] - block_row, 0, kBlockKeys));
+    bounds[kRows + r] = static_cast<float>(ClampTo(tile.visible_end[r] - block_row, 0, kBlockKeys));
+  }
+  for (size_t i = 0; i < kVectors; ++i) visible[i] = {hn::Load(d, bounds + i * N), hn::Load(d, bounds + kRows + i * N)};
+}
+
 template <size_t kVectors, class V>
 struct EdgeScorePart {
   const Task& task;
@@ -85,16 +99,9 @@ template <size_t kVectors, class V>
 HWY_NOINLINE void EdgeProbs(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
                             int64_t block_row, const Strips<kVectors>& strips, VisibleInterval<V> (&visible)[kVectors],
                             V (&max)[kVectors], V (&sum)[kVectors], Fetcher& fetcher) {
-  const hn::ScalableTag<float> d;
-  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t N = hn::MaxLanes(hn::DFromV<V>());
   constexpr size_t kRows = kVectors * N;
-  HWY_ALIGN float bounds[2 * kRows];
-  for (size_t r = 0; r < kRows; ++r) {
-    bounds[r] = static_cast<float>(ClampTo(tile.visible_begin[r] - block_row, 0, kBlockKeys));
-    bounds[kRows + r] = static_cast<float>(ClampTo(tile.visible_end[r] - block_row, 0, kBlockKeys));
-  }
-  for (size_t i = 0; i < kVectors; ++i) visible[i] = {hn::Load(d, bounds + i * N), hn::Load(d, bounds + kRows + i * N)};
-
+  LoadVisible<kVectors>(tile, block_row, visible);
   const EdgeScorePart<kVectors, V> part{task, tile, k, visible, probs, max, fetcher};
   ForEachHeadPart(strips, part);
   // Keys of all vectors: hidden from some lane, seen by all, hidden from some lane.
@@ -269,7 +276,7 @@ static RowsScratch CarveRowsScratch(char* base, int64_t qk_dim, int64_t v_dim, i
   return scratch;
 }
 
-size_t RowsScratchSize(int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k, bool pack_v) {
+static inline size_t RowsScratchSize(int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k, bool pack_v) {
   return CarveRowsScratch(nullptr, qk_dim, v_dim, tiles, pack_k, pack_v, nullptr).size;
 }
 
@@ -314,7 +321,36 @@ static HWY_NOINLINE void FetchRows(const Task& task, const RowTile& tile) {
   }
 }
 
-void RowsInLanes(const Task& task) {
+// Key rows [begin, end) of one block, whose key 0 is key row block_row.
+struct BlockRange {
+  int64_t block_row, begin, end;
+};
+
+// How AttendRows works in canonical arithmetic.
+struct CanonicalTiles {
+  static HWY_INLINE void Load(const Task& task, const RowTile& tile) {
+    LoadQueries(task, tile.row_begin, tile.rows, tile.vectors, tile.q);
+  }
+  // Key row of key 0 of a block whose first position is that of key row `first`, maybe before row 0.
+  static HWY_INLINE int64_t BlockRow(const Task&, int64_t first) { return HWY_MAX(int64_t{0}, first); }
+  static HWY_INLINE void Attend(const Task& task, RowTile* tile, int64_t tiles, const RowsScratch& scratch,
+                                const BlockRange& block, Fetcher& fetcher) {
+    const int64_t block_row = block.block_row;
+    if (!task.rules->plain()) return AttendRuledBlock(task, tile, tiles, scratch, block_row, block.end, fetcher);
+    const KeyBlock k = BlockOf(task.k, task.qk_dim, task.pack_k, scratch.packed_k, block_row, block.begin, block.end);
+    const KeyBlock v = BlockOf(task.v, task.v_dim, task.pack_v, scratch.packed_v, block_row, block.begin, block.end);
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t begin = HWY_MAX(block.begin, tile[t].any_begin);
+      const int64_t end = HWY_MIN(block.end, tile[t].any_end);
+      if (begin >= end) continue;
+      AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row, end - block_row,
+                                      fetcher);
+    }
+  }
+};
+
+template <class Tiles>
+HWY_INLINE void AttendRows(const Task& task) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
   const int64_t rows = task.row_end - task.row_begin;
   const int64_t vectors = (rows + lanes - 1) / lanes;
@@ -355,7 +391,7 @@ void RowsInLanes(const Task& task) {
   for (int64_t t = 0; t < tiles; ++t) {
     const RowTile& to = tile[t];
     FetchRows(task, to);
-    if (to.any_begin < to.any_end) LoadQueries(task, to.row_begin, to.rows, to.vectors, to.q);
+    if (to.any_begin < to.any_end) Tiles::Load(task, to);
     StartStates(task, to.vectors, to.span_max, to.span_sum, to.span_acc);
     if (!keeps_row_state) continue;
     StartStates(task, to.vectors, to.row_max, to.row_sum, to.row_acc);
@@ -378,21 +414,9 @@ void RowsInLanes(const Task& task) {
   float* state = task.states;
   for (int64_t row = any_begin; row < any_end;) {
     const int64_t block_position = (task.kv_start + row) / kBlockKeys * kBlockKeys;
-    const int64_t block_row = HWY_MAX(int64_t{0}, block_position - task.kv_start);
+    const int64_t block_row = Tiles::BlockRow(task, block_position - task.kv_start);
     const int64_t block_end = HWY_MIN(any_end, block_position + kBlockKeys - task.kv_start);
-    if (task.rules->plain()) {
-      const KeyBlock k = BlockOf(task.k, task.qk_dim, task.pack_k, scratch.packed_k, block_row, row, block_end);
-      const KeyBlock v = BlockOf(task.v, task.v_dim, task.pack_v, scratch.packed_v, block_row, row, block_end);
-      for (int64_t t = 0; t < tiles; ++t) {
-        const int64_t begin = HWY_MAX(row, tile[t].any_begin);
-        const int64_t end = HWY_MIN(block_end, tile[t].any_end);
-        if (begin >= end) continue;
-        AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row,
-                                        end - block_row, fetcher);
-      }
-    } else {
-      AttendRuledBlock(task, tile, tiles, scratch, block_row, block_end, fetcher);
-    }
+    Tiles::Attend(task, tile, tiles, scratch, {block_row, row, block_end}, fetcher);
     row = block_end;
     if (row < any_end && (task.kv_start + row) % unit != 0) continue;
     if (!delivers && !keeps_row_state) continue;

@@ -13,6 +13,7 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/few_addresses-inl.h"
 #include "src/kernels/few_states-inl.h"
 #include "src/kernels/few_loops-inl.h"
 #include "src/kernels/kernel_table.hpp"
@@ -60,9 +61,10 @@ static HWY_NOINLINE void StartFewRules(const Task& task, FewRules& rules) {
   }
 }
 
-// Key row of the first key of the block of key row `key`.
+// Key row of the first key of the block of key row `key`; for pairs it is even on the key axis, so maybe row -1.
 HWY_INLINE int64_t BlockRow(const Task& task, int64_t key) {
-  return HWY_MAX(int64_t{0}, (task.kv_start + key) / kBlockKeys * kBlockKeys - task.kv_start);
+  const int64_t first = (task.kv_start + key) / kBlockKeys * kBlockKeys - task.kv_start;
+  return first >= 0 ? first : task.native_bf16 ? -(task.kv_start % 2) : 0;
 }
 
 // Keys [block_row, block_end) against the task's rows.
@@ -79,7 +81,8 @@ static HWY_NOINLINE void SeeFew(const Task& task, const FewRules& rules, int64_t
   }
   for (int64_t at = NextBit(sight.any, 0, true); at < kBlockKeys;) {
     const int64_t first = at / kGroup * kGroup;
-    const int64_t end = HWY_MIN(n, first + kGroup);
+    int64_t end = HWY_MIN(n, first + kGroup);
+    if (task.native_bf16) end += end % 2;  // whole pairs
     sight.group[sight.groups++] = first;
     sight.keys += end - first;
     for (int64_t r = 0; r < rows && !sight.edge; ++r) sight.edge = NextBit(sight.row[r], first, false) < end;
@@ -87,26 +90,25 @@ static HWY_NOINLINE void SeeFew(const Task& task, const FewRules& rules, int64_t
   }
 }
 
-// Addresses of the sight's keys, where they are or copied into `packed`.
-static void AddressesOfSight(const KeyTensor& t, int64_t dim, float* packed, const FewSight& sight, const void** to) {
+// Addresses of the sight's keys, where they are or copied into `packed`. Keys that no row sees get a seen one's, or, in
+// pairs, zero_row.
+static void AddressesOfSight(const Task& task, const KeyTensor& t, int64_t dim, float* packed, const FewSight& sight,
+                             const float* zero_row, const void** to) {
   const int64_t stride = PackedStride(dim);
   int64_t left = sight.keys;
   for (int64_t g = 0; g < sight.groups; ++g) {
     const int64_t count = HWY_MIN(kGroup, left);
     left -= count;
     const int64_t first = sight.group[g];
-    const void* seen = nullptr;  // the last key seen, or the first
-    for (int64_t i = 0; i < count; ++i, ++to, packed += t.dim_stride == 1 ? 0 : stride) {
+    const void* seen = task.native_bf16 ? zero_row : nullptr;  // the last key seen, or the first
+    for (int64_t i = 0; i < count; ++i, ++to, packed += IsPacked(t) ? stride : 0) {
       if (!HasBit(sight.any, first + i)) {
         *to = seen;
         continue;
       }
-      if (t.dim_stride == 1) {
-        *to = KeyRowBytes(t, sight.block_row + first + i);
-      } else {
-        PackKeys(t, dim, sight.block_row + first + i, sight.block_row + first + i + 1, packed, stride);
-        *to = packed;
-      }
+      const int64_t row = sight.block_row + first + i;
+      RowsOf(task, t, dim, packed, row, row + 1, to);
+      if (task.native_bf16) continue;
       for (int64_t back = 1; seen == nullptr && back <= i; ++back) to[-back] = *to;
       seen = *to;
     }
@@ -117,10 +119,11 @@ static void AddressesOfSight(const KeyTensor& t, int64_t dim, float* packed, con
 template <class D>
 HWY_INLINE hn::Vec<D> RowBias(D d, const QueryTensor& bias, const char* row, int64_t column, int64_t left) {
   constexpr int64_t N = static_cast<int64_t>(hn::MaxLanes(D()));
-  if (bias.type == LW_TYPE_F32 && bias.dim_stride == 1 && left >= N)
+  if (bias.type == LW_TYPE_F32 && bias.dim_stride == 1 && left >= N && column >= 0)
     return hn::LoadU(d, reinterpret_cast<const float*>(row) + column);
   HWY_ALIGN float gathered[N] = {};
-  for (int64_t i = 0; i < HWY_MIN(N, left); ++i) gathered[i] = BiasValue(bias, row, column + i);
+  for (int64_t i = HWY_MAX(int64_t{0}, -column); i < HWY_MIN(N, left); ++i)
+    gathered[i] = BiasValue(bias, row, column + i);
   return hn::Load(d, gathered);
 }
 
@@ -166,9 +169,17 @@ static HWY_NOINLINE float RuledProbsOfRow(const Task& task, const FewRules& rule
 
 // The probs and value addresses of the keys that one row sees, moved together. `list`: room for them and what prefetch
 // looks at.
-static HWY_NOINLINE size_t SeenOfRow(const FewSight& sight, int64_t r, float* HWY_RESTRICT probs, const void* const* v,
-                                     const void** list) {
+static HWY_NOINLINE size_t SeenOfRow(const Task& task, const FewSight& sight, int64_t r, float* HWY_RESTRICT probs,
+                                     const void* const* v, const float* zero_row, const void** list) {
   size_t count = 0;
+  if (task.native_bf16) {  // pairs stay together
+    for (; count < static_cast<size_t>(sight.keys); ++count) {
+      const int64_t i = static_cast<int64_t>(count);
+      list[count] = HasBit(sight.row[r], sight.group[i / kGroup] + i % kGroup) ? v[i] : zero_row;
+    }
+    for (size_t i = count; i < static_cast<size_t>(kBlockKeys + kAddressSlack); ++i) list[i] = zero_row;
+    return count;
+  }
   for (int64_t i = 0; i < sight.keys; ++i) {
     if (!HasBit(sight.row[r], sight.group[i / kGroup] + i % kGroup)) continue;
     probs[count] = probs[i];

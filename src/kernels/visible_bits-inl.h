@@ -114,12 +114,12 @@ HWY_INLINE float BiasValue(const QueryTensor& bias, const char* row, int64_t col
   }
 }
 
-// Biases of n columns that do not hide their key.
+// Biases of n columns that do not hide their key; none before column 0.
 static HWY_NOINLINE void BitsOfBias(const QueryTensor& bias, const char* row, int64_t column, int64_t n, KeyBits& to) {
   const hn::ScalableTag<float> d;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
-  if (bias.type == LW_TYPE_F32 && bias.dim_stride == 1) {
+  int64_t i = HWY_MAX(int64_t{0}, -column);
+  if (i == 0 && bias.type == LW_TYPE_F32 && bias.dim_stride == 1) {
     const float* from = reinterpret_cast<const float*>(row) + column;
     for (; i + N <= n; i += N) {
       PutBits(to, i, MaskToBits(d, hn::Not(hn::Le(hn::LoadU(d, from + i), hn::Set(d, kHides)))));

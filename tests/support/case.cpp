@@ -137,6 +137,7 @@ Prepared Case::prepare(Edge edge, float poison) {
   p.problem.q_type = q_type_;
   p.problem.k_type = p.problem.v_type = kv_type_;
   p.problem.out_type = out_type_;
+  if (native_) p.problem.arithmetic = LW_ARITHMETIC_NATIVE_BF16;
   p.problem.causal = causal_;
   p.problem.window_left = window_[0];
   p.problem.window_right = window_[1];
@@ -272,6 +273,12 @@ std::vector<Result> Case::check() {
   for_each_target([&](const std::string& target) {
     std::optional<Result> first;
     PreparedPlan plan(prepared[0].problem, target);
+    if (native_ && !has_native_bf16(target)) {
+      count_case(target);
+      CHECK(plan.status().code == LW_UNSUPPORTED);
+      CHECK(std::string(plan.status().message).find("arithmetic is native_bf16") == 0);
+      return;
+    }
     for (size_t form = 0; form < prepared.size(); ++form) {
       for (const int32_t threads : {1, 2, 7}) {
         INFO("target " << target << ", " << threads << " threads, buffers in form " << form);

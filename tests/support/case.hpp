@@ -28,6 +28,7 @@ class Case {
   Case& len(int64_t q_len, int64_t kv_len) { return q_len_ = q_len, kv_len_ = kv_len, *this; }
   Case& dims(int64_t qk_dim, int64_t v_dim = 0) { return qk_dim_ = qk_dim, v_dim_ = v_dim ? v_dim : qk_dim, *this; }
   Case& types(int32_t q, int32_t kv, int32_t out) { return q_type_ = q, kv_type_ = kv, out_type_ = out, *this; }
+  Case& native_bf16() { return native_ = true, types(LW_TYPE_BF16, LW_TYPE_BF16, out_type_); }
   // a, b, c of R(a, b, c): largest |q|, |k|, |v|.
   Case& amplitudes(float q, float k, float v) { return amplitudes_ = {q, k, v}, *this; }
   Case& seed(uint64_t first_stream) { return stream_ = first_stream, *this; }
@@ -91,7 +92,8 @@ class Case {
 
   // Runs on every target with 1, 2 and 7 threads in four buffer forms (ends at a guard page or starts after one,
   // poisoned with NaN, inf, 1e38 or 0): all within the reference's bounds, all with the same bits (between targets:
-  // those with FMA), nothing else written. One result a target.
+  // those with FMA), nothing else written. One result a target; native_bf16 only where the target has it, a clear status
+  // elsewhere.
   std::vector<Result> check();
 
   // Key j of sequence b has some query that may see it, by length, causal, window and prefix; by all rules.
@@ -114,7 +116,7 @@ class Case {
   int32_t q_type_ = LW_TYPE_F32, kv_type_ = LW_TYPE_F32, out_type_ = LW_TYPE_F32;
   std::array<float, 3> amplitudes_ = {1, 1, 1};
   uint64_t stream_ = 1;
-  bool causal_ = false, lse_ = true, state_ = false, ragged_q_ = false, ragged_kv_ = false;
+  bool native_ = false, causal_ = false, lse_ = true, state_ = false, ragged_q_ = false, ragged_kv_ = false;
   int64_t page_size_ = 0;  // 0: no pages
   uint64_t page_seed_ = 0;
   std::array<int64_t, 2> window_ = {-1, -1};

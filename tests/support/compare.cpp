@@ -13,6 +13,7 @@ constexpr double kBlockError = 1.0 / (1 << 24);  // each block merge rounds once
 
 double bound_of(const lw_problem& problem, const ReferenceResult& expected, size_t row) {
   const double bound = out_bound(problem, expected, row);
+  if (problem.arithmetic == LW_ARITHMETIC_NATIVE_BF16) return bound;
   if (expected.score_magnitude[row] > kOrdinaryMagnitude || expected.softcapped) return bound;
   const double blocks = kBlockError * static_cast<double>(expected.blocks[row]);
   return std::min(bound, expected.value_magnitude[row] * (kOrdinaryError + blocks));

@@ -51,6 +51,10 @@ bool has_fma(const std::string& target) {
   return target != "SSE2" && target != "SSSE3" && target != "SSE4" && target != "EMU128" && target != "SCALAR";
 }
 
+bool has_native_bf16(const std::string& target) {
+  return target == "AVX3_ZEN4" || target == "AVX3_SPR" || target == "NEON_BF16";
+}
+
 void count_case(const std::string& target) { ++tally()[target]; }
 int64_t cases_of(const std::string& target) { return tally()[target]; }
 

@@ -13,6 +13,8 @@ const std::vector<std::string>& targets();
 
 // Targets whose arithmetic fuses multiply and add give the same bits as one another.
 bool has_fma(const std::string& target);
+// Targets with the bf16 pair dot.
+bool has_native_bf16(const std::string& target);
 
 void count_case(const std::string& target);
 int64_t cases_of(const std::string& target);

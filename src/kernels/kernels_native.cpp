@@ -1,0 +1,32 @@
+// Both kernels in native_bf16 arithmetic, on the targets that have the pair dot.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/kernels/kernel_table.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/kernels/kernels_native.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "src/kernels/native_few-inl.h"
+#include "src/kernels/native_tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lanewise {
+namespace HWY_NAMESPACE {
+
+#if HWY_NATIVE_DOT_BF16
+void NativeRowsInLanes(const Task& task) { AttendRows<NativeTiles>(task); }
+
+FewLoops FewLoopsNative() {
+  FewLoops loops = {};
+  FillPairLoops(loops);
+  return loops;
+}
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lanewise
+HWY_AFTER_NAMESPACE();

@@ -1,0 +1,457 @@
+// Rows-in-lanes in native_bf16 arithmetic: register tiles on pairs, and the tensors' way into them.
+//
+//   scores  s[j][r] = factor * sum over pairs of dims i of PairDot(q[i][r], k[j][i])
+//   probs   p[j][r] = bf16(2^(s[j][r] - m[r])), row_sum[r] = sum over j of p[j][r], paired over keys
+//   values  acc[x][r] = merge(acc[x][r], sum over pairs of keys i of PairDot(p[i][r], v[i][x]))
+// Pairs of keys are (2i, 2i + 1) on the key axis: key 0 of a block here is the block's own, before the first key row
+// where the block begins before it. K and V are always copied: a missing partner is zero in both. States, merges and
+// results are the canonical ones.
+
+#if defined(LANEWISE_NATIVE_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LANEWISE_NATIVE_TILES_INL_H_
+#undef LANEWISE_NATIVE_TILES_INL_H_
+#else
+#define LANEWISE_NATIVE_TILES_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "src/kernels/kernel_table.hpp"
+#include "src/kernels/pair_dot-inl.h"
+#include "src/kernels/prob-inl.h"
+#include "src/kernels/rows_in_lanes-inl.h"
+#include "src/kernels/rows_io-inl.h"
+#include "src/kernels/ruled_tile-inl.h"
+#include "src/kernels/rules-inl.h"
+#include "src/kernels/softmax_state-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lanewise {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_NATIVE_DOT_BF16
+
+// ---- Scores ---------------------------------------------------------------------------------------------------------
+
+template <size_t kVectors, size_t kKeys, bool kTakeMax, class V>
+HWY_INLINE void PairScoreTile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t pairs,
+                              float factor, float* HWY_RESTRICT s, V* max) {
+  const hn::ScalableTag<float> d;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t kRows = kVectors * N;
+  V acc[kKeys][kVectors];
+  HWY_UNROLL(16)
+  for (size_t j = 0; j < kKeys; ++j) {
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kVectors; ++i) acc[j][i] = hn::Zero(d);
+  }
+  for (int64_t c = 0; c < pairs; ++c) {
+    V qc[kVectors];
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kVectors; ++i) qc[i] = hn::Load(d, q + static_cast<size_t>(c) * kRows + i * N);
+    HWY_UNROLL(16)
+    for (size_t j = 0; j < kKeys; ++j) {
+      const V kj = BroadcastPair(d, k + static_cast<int64_t>(j) * stride + c);
+      HWY_UNROLL(4)
+      for (size_t i = 0; i < kVectors; ++i) acc[j][i] = PairDot(d, qc[i], kj, acc[j][i]);
+    }
+  }
+  if (kTakeMax) {
+    HWY_FENCE;  // as in ScoreTile
+  }
+  const V factors = hn::Set(d, factor);
+  HWY_UNROLL(4)
+  for (size_t i = 0; i < kVectors; ++i) {
+    V strip_max = kTakeMax ? max[i] : acc[0][i];
+    HWY_UNROLL(16)
+    for (size_t j = 0; j < kKeys; ++j) {
+      const V score = hn::Mul(acc[j][i], factors);
+      hn::Store(score, d, s + j * kRows + i * N);
+      if (kTakeMax) strip_max = hn::Max(strip_max, score);
+    }
+    if (kTakeMax) max[i] = strip_max;
+  }
+}
+
+template <size_t kVectors, bool kTakeMax, class V>
+HWY_NOINLINE void PairScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t pairs,
+                                float factor, int64_t begin, int64_t end, float* HWY_RESTRICT s, V* HWY_RESTRICT max,
+                                Fetcher& fetcher) {
+  constexpr size_t kRows = kVectors * hn::MaxLanes(hn::DFromV<V>());
+  constexpr int64_t kKeys = TileShape<kVectors>::kKeys;
+  int64_t j = begin;
+  for (; j + kKeys <= end; j += kKeys) {
+    if (fetcher.lines_a_step > 0) fetcher.Step();
+    PairScoreTile<kVectors, kKeys, kTakeMax>(q, k + j * stride, stride, pairs, factor,
+                                             s + static_cast<size_t>(j) * kRows, max);
+  }
+  for (; j + 4 <= end; j += 4) {
+    PairScoreTile<kVectors, 4, kTakeMax>(q, k + j * stride, stride, pairs, factor, s + static_cast<size_t>(j) * kRows,
+                                         max);
+  }
+  for (; j < end; ++j) {
+    PairScoreTile<kVectors, 1, kTakeMax>(q, k + j * stride, stride, pairs, factor, s + static_cast<size_t>(j) * kRows,
+                                         max);
+  }
+}
+
+// ---- Probs ----------------------------------------------------------------------------------------------------------
+
+// Scores of keys [begin, end), both even, become pairs of probs: row j / 2 of s holds keys j and j + 1. sum takes the
+// probs in. max: the block's maximum, which each range rounds up to the reference maximum again.
+template <size_t kVectors, class V>
+HWY_NOINLINE void PairProbKeys(float* HWY_RESTRICT s, int64_t begin, int64_t end, V* HWY_RESTRICT max,
+                               V* HWY_RESTRICT sum) {
+  const hn::ScalableTag<float> d;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t kRows = kVectors * N;
+  V reference_max[kVectors], row_sum[kVectors];
+  HWY_UNROLL(4)
+  for (size_t i = 0; i < kVectors; ++i) {
+    reference_max[i] = hn::Ceil(max[i]);
+    row_sum[i] = sum[i];
+  }
+  for (int64_t j = begin; j < end; j += 2) {
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kVectors; ++i) {
+      const float* at = s + static_cast<size_t>(j) * kRows + i * N;
+      const V even = Prob(d, hn::Load(d, at), reference_max[i]);
+      const V odd = Prob(d, hn::Load(d, at + kRows), reference_max[i]);
+      const V pairs = RoundToPairs(d, even, odd);
+      row_sum[i] = hn::Add(hn::Add(row_sum[i], EvenOf(d, pairs)), OddOf(d, pairs));
+      hn::Store(pairs, d, s + static_cast<size_t>(j / 2) * kRows + i * N);
+    }
+  }
+  HWY_UNROLL(4)
+  for (size_t i = 0; i < kVectors; ++i) {
+    max[i] = reference_max[i];
+    sum[i] = row_sum[i];
+  }
+}
+
+// ---- Values ---------------------------------------------------------------------------------------------------------
+
+// p: [pair of keys][rows], v: [pair of keys][stride]; over runs of keys, whole pairs each.
+template <size_t kVectors, size_t kDims, class V>
+HWY_INLINE void PairValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride,
+                              const KeyRuns& runs, const MergeFactors<V> (&factors)[kVectors],
+                              float* HWY_RESTRICT span_acc) {
+  const hn::ScalableTag<float> d;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t kRows = kVectors * N;
+  V acc[kDims][kVectors];
+  HWY_UNROLL(16)
+  for (size_t x = 0; x < kDims; ++x) {
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kVectors; ++i) acc[x][i] = hn::Zero(d);
+  }
+  for (int64_t n = 0; n < runs.count; ++n) {
+    for (int64_t j = runs.begin[n] / 2; j < runs.end[n] / 2; ++j) {
+      V pj[kVectors];
+      HWY_UNROLL(4)
+      for (size_t i = 0; i < kVectors; ++i) pj[i] = hn::Load(d, p + static_cast<size_t>(j) * kRows + i * N);
+      const float* vj = v + j * stride;
+      HWY_UNROLL(16)
+      for (size_t x = 0; x < kDims; ++x) {
+        const V vx = BroadcastPair(d, vj + x);
+        HWY_UNROLL(4)
+        for (size_t i = 0; i < kVectors; ++i) acc[x][i] = PairDot(d, pj[i], vx, acc[x][i]);
+      }
+    }
+  }
+  HWY_UNROLL(16)
+  for (size_t x = 0; x < kDims; ++x) {
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kVectors; ++i) {
+      float* at = span_acc + x * kRows + i * N;
+      hn::Store(Merge(factors[i], hn::Load(d, at), acc[x][i]), d, at);
+    }
+  }
+}
+
+template <size_t kVectors, class V>
+HWY_NOINLINE void AddPairValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, size_t v_dim,
+                                const KeyRuns& runs, const MergeFactors<V> (&factors)[kVectors],
+                                float* HWY_RESTRICT span_acc) {
+  constexpr size_t kRows = kVectors * hn::MaxLanes(hn::DFromV<V>());
+  constexpr size_t kDims = TileShape<kVectors>::kKeys;
+  size_t x = 0;
+  for (; x + kDims <= v_dim; x += kDims)
+    PairValueTile<kVectors, kDims>(p, v + x, stride, runs, factors, span_acc + x * kRows);
+  for (; x + 4 <= v_dim; x += 4) PairValueTile<kVectors, 4>(p, v + x, stride, runs, factors, span_acc + x * kRows);
+  for (; x < v_dim; ++x) PairValueTile<kVectors, 1>(p, v + x, stride, runs, factors, span_acc + x * kRows);
+}
+
+// The same where v may be NaN or infinite at hidden keys: each lane takes its visible keys alone. Same bits, slower.
+template <class V>
+HWY_NOINLINE void AddSeenPairValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride,
+                                    size_t v_dim, size_t vectors, const uint32_t* HWY_RESTRICT bits,
+                                    const KeyRuns& runs, const MergeFactors<V>* factors, float* HWY_RESTRICT span_acc) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  const size_t lanes = vectors * N;
+  const auto half = [&](hn::Vec<decltype(du)> word, int64_t key, uint32_t mask) HWY_ATTR {
+    return hn::IfThenElseZero(hn::TestBit(word, hn::Set(du, uint32_t{1} << (key % 32))), hn::Set(du, mask));
+  };
+  for (size_t x = 0; x < v_dim; ++x) {
+    for (size_t i = 0; i < vectors; ++i) {
+      V acc = hn::Zero(d);
+      for (int64_t n = 0; n < runs.count; ++n) {
+        for (int64_t j = runs.begin[n]; j < runs.end[n]; j += 2) {
+          const auto word = hn::Load(du, bits + static_cast<size_t>(j / 32) * lanes + i * N);
+          const auto seen = hn::Or(half(word, j, 0xffffu), half(word, j + 1, 0xffff0000u));
+          const V vx = BroadcastPair(d, v + j / 2 * stride + static_cast<int64_t>(x));
+          acc = PairDot(d, hn::Load(d, p + static_cast<size_t>(j / 2) * lanes + i * N),
+                        hn::And(vx, hn::BitCast(d, seen)), acc);
+        }
+      }
+      float* at = span_acc + x * lanes + i * N;
+      hn::Store(Merge(factors[i], hn::Load(d, at), acc), d, at);
+    }
+  }
+}
+
+// ---- Tensors --------------------------------------------------------------------------------------------------------
+
+// q[i][r] = pair i of dims of row row_begin + r; lanes past `rows` repeat the last row.
+static HWY_NOINLINE void LoadQueryPairs(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                        float* HWY_RESTRICT q) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  const size_t N = hn::Lanes(d);
+  const size_t lanes = vectors * N;
+  const Bf16* row[kMaxLanes];
+  const float* pairs[kMaxLanes];
+  for (size_t r = 0; r < lanes; ++r) {
+    const int64_t at = row_begin + HWY_MIN(static_cast<int64_t>(r), rows - 1);
+    row[r] = static_cast<const Bf16*>(task.q.data) + RowOffset(task.q, at, task.group_size);
+    pairs[r] = reinterpret_cast<const float*>(row[r]);
+  }
+  int64_t c = 0;  // dim
+  if (task.q.dim_stride == 1) {
+    for (; c + 8 <= task.qk_dim; c += 8) {
+      for (size_t i = 0; i < vectors; ++i) {
+        V v[4];
+        LoadTransposed(d, pairs + i * N, static_cast<size_t>(c / 2), v);
+        HWY_UNROLL(4)
+        for (size_t u = 0; u < 4; ++u) hn::Store(v[u], d, q + (static_cast<size_t>(c / 2) + u) * lanes + i * N);
+      }
+    }
+  }
+  const Bf16 zero = {0};
+  for (; c < task.qk_dim; c += 2) {
+    for (size_t r = 0; r < lanes; ++r) {
+      const Bf16 odd = c + 1 < task.qk_dim ? row[r][(c + 1) * task.q.dim_stride] : zero;
+      q[static_cast<size_t>(c / 2) * lanes + r] = PairOf(row[r][c * task.q.dim_stride], odd);
+    }
+  }
+}
+
+// Keys are relative to key row block_row from here on; a run is whole pairs of them.
+
+// Address of a key that `any` lists; nullptr: a row of zeros in its place.
+HWY_INLINE const Bf16* ListedRow(const KeyTensor& t, int64_t block_row, const KeyBits& any, int64_t key) {
+  return HasBit(any, key) ? KeyRow<Bf16>(t, block_row + key) : nullptr;
+}
+
+// packed[j * stride + i] = pair i of dims of key j.
+static HWY_NOINLINE void PackKeyPairs(const KeyTensor& t, int64_t dim, int64_t block_row, const KeyBits& any,
+                                      const KeyRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
+  const Bf16 zero = {0};
+  for (int64_t n = 0; n < runs.count; ++n) {
+    for (int64_t j = runs.begin[n]; j < runs.end[n]; ++j) {
+      float* to = packed + j * stride;
+      const Bf16* from = ListedRow(t, block_row, any, j);
+      int64_t c = 0;
+      if (from == nullptr) {
+        std::memset(to, 0, static_cast<size_t>(PairsOf(dim)) * sizeof(float));
+        continue;
+      }
+      if (t.dim_stride == 1) {
+        c = dim / 2 * 2;
+        std::memcpy(to, from, static_cast<size_t>(c) * sizeof(Bf16));
+      }
+      for (; c < dim; c += 2)
+        to[c / 2] = PairOf(from[c * t.dim_stride], c + 1 < dim ? from[(c + 1) * t.dim_stride] : zero);
+    }
+  }
+}
+
+// packed[i * stride + x] = dim x of keys 2i and 2i + 1.
+static HWY_NOINLINE void PackValuePairs(const KeyTensor& t, int64_t dim, int64_t block_row, const KeyBits& any,
+                                        const KeyRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
+  const hn::ScalableTag<float> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  const hn::Rebind<uint16_t, decltype(d)> d16;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  const Bf16 zero = {0};
+  for (int64_t n = 0; n < runs.count; ++n) {
+    for (int64_t j = runs.begin[n]; j < runs.end[n]; j += 2) {
+      float* to = packed + j / 2 * stride;
+      const Bf16* even = ListedRow(t, block_row, any, j);
+      const Bf16* odd = ListedRow(t, block_row, any, j + 1);
+      int64_t x = 0;
+      if (even != nullptr && odd != nullptr && t.dim_stride == 1) {
+        for (; x + N <= dim; x += N) {
+          const auto low = hn::PromoteTo(du, hn::LoadU(d16, &even[x].bits));
+          const auto high = hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, &odd[x].bits)));
+          hn::Store(hn::BitCast(d, hn::Or(low, high)), d, to + x);
+        }
+      }
+      for (; x < dim; ++x) {
+        to[x] = PairOf(even != nullptr ? even[x * t.dim_stride] : zero, odd != nullptr ? odd[x * t.dim_stride] : zero);
+      }
+    }
+  }
+}
+
+// Value pairs of a run hold only finite values.
+static HWY_NOINLINE bool AllFinitePairs(const KeyBlock& v, int64_t begin, int64_t end, size_t v_dim) {
+  const hn::ScalableTag<float> d;
+  const size_t N = hn::Lanes(d);
+  auto bad = hn::Zero(d);  // x * 0 is NaN for NaN and infinities, and stays
+  for (int64_t j = begin / 2; j < end / 2; ++j) {
+    for (size_t x = 0; x < v_dim; x += N) {
+      const auto pairs = hn::LoadN(d, v.data + j * v.stride + static_cast<int64_t>(x), HWY_MIN(N, v_dim - x));
+      bad = hn::MulAdd(EvenOf(d, pairs), hn::Zero(d), hn::MulAdd(OddOf(d, pairs), hn::Zero(d), bad));
+    }
+  }
+  return hn::AllFalse(d, hn::IsNaN(bad));
+}
+
+// ---- Blocks ---------------------------------------------------------------------------------------------------------
+
+// Runs of whole pairs around the listed keys.
+static HWY_NOINLINE void FindPairRuns(const KeyBits& any, KeyRuns& runs) {
+  KeyBits whole;
+  for (int64_t w = 0; w < kBlockWords; ++w) {
+    const uint32_t word = any.word[w];
+    whole.word[w] = word | (word & 0x55555555u) << 1 | (word & 0xaaaaaaaau) >> 1;
+  }
+  FindRuns(whole, runs);
+}
+
+// Rules on the scores of a run for one vector; keys that are none of the sequence's are hidden without a look at their
+// bias.
+template <class V>
+HWY_INLINE void ApplyPairRules(const Task& task, const TileRules& rules, ApplyRulesFunction<V> apply, size_t lanes,
+                               size_t first_lane, int64_t block_row, int64_t begin, int64_t end, float* HWY_RESTRICT s,
+                               V* max) {
+  const hn::ScalableTag<float> d;
+  const int64_t first = HWY_MAX(begin, -block_row), last = HWY_MIN(end, task.kv_len - block_row);
+  for (int64_t j = begin; j < first; ++j) hn::Store(hn::Set(d, kHidden), d, s + static_cast<size_t>(j) * lanes);
+  for (int64_t j = last; j < end; ++j) hn::Store(hn::Set(d, kHidden), d, s + static_cast<size_t>(j) * lanes);
+  apply(task, rules, lanes, first_lane, block_row, first, last, s, max);
+}
+
+// One tile against the keys of a block that its rows see: tile.rules says which.
+template <size_t kVectors>
+HWY_NOINLINE void AttendPairRuns(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
+                                 const KeyBlock& v, int64_t block_row, Fetcher& fetcher) {
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr size_t N = hn::MaxLanes(decltype(d)());
+  constexpr size_t kRows = kVectors * N;
+  const TileRules& rules = tile.rules;
+  const size_t v_dim = static_cast<size_t>(task.v_dim);
+  const int64_t pairs = PairsOf(task.qk_dim);
+  const float factor = task.rules->factor;
+  KeyRuns runs;
+  FindPairRuns(rules.any, runs);
+  V max[kVectors], sum[kVectors];
+  for (size_t i = 0; i < kVectors; ++i) {
+    max[i] = hn::Set(d, kNoMax);
+    sum[i] = hn::Zero(d);
+  }
+  // 1. Scores, rules, reference maxima, probs, row sums.
+  const ApplyRulesFunction<V> apply = ApplyRulesFor<V>(task);
+  bool finite = true;
+  for (int64_t n = 0; n < runs.count; ++n) {
+    const int64_t begin = runs.begin[n], end = runs.end[n];
+    const bool full = NextBit(rules.all, begin, false) >= end;
+    if (full && !task.rules->change_scores) {
+      PairScoreKeys<kVectors, true>(tile.q, k.data, k.stride, pairs, factor, begin, end, probs, max, fetcher);
+      continue;
+    }
+    PairScoreKeys<kVectors, false>(tile.q, k.data, k.stride, pairs, factor, begin, end, probs, max, fetcher);
+    for (size_t i = 0; i < kVectors; ++i)
+      ApplyPairRules(task, rules, apply, kRows, i * N, block_row, begin, end, probs + i * N, max + i);
+    finite = finite && (full || AllFinitePairs(v, begin, end, v_dim));
+  }
+  for (int64_t n = 0; n < runs.count; ++n) PairProbKeys<kVectors>(probs, runs.begin[n], runs.end[n], max, sum);
+
+  // 2. Merge into the span; values. A hidden key's prob is 0, which hides its value unless that is NaN or infinite.
+  MergeFactors<V> factors[kVectors];
+  MergeIntoSpan(tile, max, sum, factors);
+  if (HWY_LIKELY(finite)) {
+    AddPairValues<kVectors>(probs, v.data, v.stride, v_dim, runs, factors, tile.span_acc);
+  } else {
+    AddSeenPairValues(probs, v.data, v.stride, v_dim, kVectors, rules.bits, runs, factors, tile.span_acc);
+  }
+}
+
+HWY_INLINE AttendRunsFunction AttendPairRunsFor(size_t vectors) {
+  switch (vectors) {
+    case 1:
+      return &AttendPairRuns<1>;
+    case 2:
+      return &AttendPairRuns<2>;
+    case 3:
+      return &AttendPairRuns<3>;
+    default:
+      return &AttendPairRuns<kMaxVectors>;
+  }
+}
+
+// What SeeBlock finds where every row sees every key of [begin, end), without asking each row.
+HWY_INLINE void SeeAll(TileRules& rules, int64_t begin, int64_t end) {
+  rules.any = KeyBits();
+  AddRange(rules.any, begin, end);
+  rules.all = rules.any;
+}
+
+// How AttendRows works on native_bf16. All blocks go by the keys that rows see, since pairs at the ends of what
+// a row sees need it.
+struct NativeTiles {
+  static HWY_INLINE void Load(const Task& task, const RowTile& tile) {
+    LoadQueryPairs(task, tile.row_begin, tile.rows, tile.vectors, tile.q);
+  }
+  // Key 0 is even on the key axis: one before row 0 where that is odd.
+  static HWY_INLINE int64_t BlockRow(const Task& task, int64_t first) {
+    return first >= 0 ? first : -(task.kv_start % 2);
+  }
+  static HWY_INLINE void Attend(const Task& task, RowTile* tile, int64_t tiles, const RowsScratch& scratch,
+                                const BlockRange& block, Fetcher& fetcher) {
+    KeyBits any = KeyBits();
+    const int64_t begin = block.begin - block.block_row, end = block.end - block.block_row;
+    const bool may_be_full = task.rules->plain() && begin % 2 == 0 && end % 2 == 0;
+    for (int64_t t = 0; t < tiles; ++t) {
+      if (may_be_full && tile[t].all_begin <= block.begin && block.end <= tile[t].all_end) {
+        SeeAll(tile[t].rules, begin, end);
+      } else {
+        SeeBlock(task, tile[t], block.block_row, end);
+      }
+      Add(any, tile[t].rules.any);
+    }
+    KeyRuns runs;
+    FindPairRuns(any, runs);
+    const KeyBlock k = {scratch.packed_k, PackedStride(PairsOf(task.qk_dim))};
+    const KeyBlock v = {scratch.packed_v, PackedStride(task.v_dim)};
+    PackKeyPairs(task.k, task.qk_dim, block.block_row, any, runs, scratch.packed_k, k.stride);
+    PackValuePairs(task.v, task.v_dim, block.block_row, any, runs, scratch.packed_v, v.stride);
+    for (int64_t t = 0; t < tiles; ++t) {
+      if (NextBit(tile[t].rules.any, 0, true) == kBlockKeys) continue;
+      AttendPairRunsFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block.block_row, fetcher);
+    }
+  }
+};
+
+#endif  // HWY_NATIVE_DOT_BF16
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lanewise
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
