@@ -80,11 +80,14 @@ HWY_INLINE float KeyElement(const void* row, size_t c, size_t) {
   return Widen(static_cast<const T*>(row)[c]);
 }
 
-// Element c of a vector of keys. Apart, so that the tile around it stays in registers.
+// Elements from dim c on of a vector of keys: the tail that no whole step takes. Before the tile, which then stays in
+// registers.
 template <class T>
-HWY_NOINLINE void GatherElements(const void* const* keys, size_t c, size_t dim, float* HWY_RESTRICT gathered) {
-  for (size_t lane = 0; lane < hn::MaxLanes(hn::ScalableTag<float>()); ++lane)
-    gathered[lane] = KeyElement<T>(keys[lane], c, dim);
+HWY_NOINLINE void GatherTail(const void* const* keys, size_t c, size_t dim, float* HWY_RESTRICT tail) {
+  constexpr size_t N = hn::MaxLanes(hn::ScalableTag<float>());
+  for (; c < dim; c += KeyLoad<T>::kDims / KeyLoad<T>::kParts, tail += N) {
+    for (size_t lane = 0; lane < N; ++lane) tail[lane] = KeyElement<T>(keys[lane], c, dim);
+  }
 }
 
 // Scores of a block's keys [0, n), a vector of keys at a time, for kRows rows: s[r][j], rows of s are kBlockKeys apart.
@@ -106,6 +109,8 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
   for (; n > 0; n -= HWY_MIN(n, N), keys += N, far += N, s += N) {
     const Loaded* k[N];
     for (size_t lane = 0; lane < N; ++lane) k[lane] = static_cast<const Loaded*>(keys[lane]);
+    HWY_ALIGN float tail[kDims * N];
+    if (qk_dim % kDims != 0) GatherTail<T>(keys, qk_dim / kDims * kDims, qk_dim, tail);
     V acc[kRows];
     HWY_UNROLL(8)
     for (size_t r = 0; r < kRows; ++r) acc[r] = hn::Zero(d);
@@ -129,10 +134,8 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
         }
       }
     }
-    for (; c < qk_dim; c += kPartDims) {
-      HWY_ALIGN float gathered[N];
-      GatherElements<T>(keys, c, qk_dim, gathered);
-      const V kc = hn::Load(d, gathered);
+    for (const float* element = tail; c < qk_dim; c += kPartDims, element += N) {
+      const V kc = hn::Load(d, element);
       HWY_UNROLL(8)
       for (size_t r = 0; r < kRows; ++r) acc[r] = AddProduct<T>(d, q + r * q_row + c / kPartDims, kc, acc[r]);
     }

@@ -38,7 +38,7 @@ struct FewRules {
 
 // The keys of one block that the rows see.
 struct FewSight {
-  int64_t block_row = -1;  // key row of bit 0; -1: nothing looked at
+  int64_t block_row = -2;  // key row of bit 0, from -1 on; -2: nothing looked at
   int64_t groups = 0;      // with a key that some row sees
   int64_t keys = 0;        // of these groups
   int64_t group[kBlockKeys / kGroup];
