@@ -32,6 +32,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_NATIVE_DOT_BF16
 
+// Runs of keys of a block, whole pairs each, in order. A gap of fewer keys than kSmallGap is computed and hidden: tiles are
+// about as wide.
+inline constexpr int64_t kSmallGap = 8;
+struct PairRuns {
+  int64_t count = 0;
+  int64_t begin[kBlockKeys / kSmallGap], end[kBlockKeys / kSmallGap];
+};
+
 // ---- Scores ---------------------------------------------------------------------------------------------------------
 
 template <size_t kVectors, size_t kKeys, bool kTakeMax, class V>
@@ -135,7 +143,7 @@ HWY_NOINLINE void PairProbKeys(float* HWY_RESTRICT s, int64_t begin, int64_t end
 // p: [pair of keys][rows], v: [pair of keys][stride]; over runs of keys, whole pairs each.
 template <size_t kVectors, size_t kDims, class V>
 HWY_INLINE void PairValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride,
-                              const KeyRuns& runs, const MergeFactors<V> (&factors)[kVectors],
+                              const PairRuns& runs, const MergeFactors<V> (&factors)[kVectors],
                               float* HWY_RESTRICT span_acc) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
@@ -172,7 +180,7 @@ HWY_INLINE void PairValueTile(const float* HWY_RESTRICT p, const float* HWY_REST
 
 template <size_t kVectors, class V>
 HWY_NOINLINE void AddPairValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, size_t v_dim,
-                                const KeyRuns& runs, const MergeFactors<V> (&factors)[kVectors],
+                                const PairRuns& runs, const MergeFactors<V> (&factors)[kVectors],
                                 float* HWY_RESTRICT span_acc) {
   constexpr size_t kRows = kVectors * hn::MaxLanes(hn::DFromV<V>());
   constexpr size_t kDims = TileShape<kVectors>::kKeys;
@@ -187,7 +195,8 @@ HWY_NOINLINE void AddPairValues(const float* HWY_RESTRICT p, const float* HWY_RE
 template <class V>
 HWY_NOINLINE void AddSeenPairValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride,
                                     size_t v_dim, size_t vectors, const uint32_t* HWY_RESTRICT bits,
-                                    const KeyRuns& runs, const MergeFactors<V>* factors, float* HWY_RESTRICT span_acc) {
+                                    const PairRuns& runs, const MergeFactors<V>* factors,
+                                    float* HWY_RESTRICT span_acc) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
@@ -258,7 +267,7 @@ HWY_INLINE const Bf16* ListedRow(const KeyTensor& t, int64_t block_row, const Ke
 
 // packed[j * stride + i] = pair i of dims of key j.
 static HWY_NOINLINE void PackKeyPairs(const KeyTensor& t, int64_t dim, int64_t block_row, const KeyBits& any,
-                                      const KeyRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
+                                      const PairRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
   const Bf16 zero = {0};
   for (int64_t n = 0; n < runs.count; ++n) {
     for (int64_t j = runs.begin[n]; j < runs.end[n]; ++j) {
@@ -281,7 +290,7 @@ static HWY_NOINLINE void PackKeyPairs(const KeyTensor& t, int64_t dim, int64_t b
 
 // packed[i * stride + x] = dim x of keys 2i and 2i + 1.
 static HWY_NOINLINE void PackValuePairs(const KeyTensor& t, int64_t dim, int64_t block_row, const KeyBits& any,
-                                        const KeyRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
+                                        const PairRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
   const hn::Rebind<uint16_t, decltype(d)> d16;
@@ -323,14 +332,24 @@ static HWY_NOINLINE bool AllFinitePairs(const KeyBlock& v, int64_t begin, int64_
 
 // ---- Blocks ---------------------------------------------------------------------------------------------------------
 
-// Runs of whole pairs around the listed keys.
-static HWY_NOINLINE void FindPairRuns(const KeyBits& any, KeyRuns& runs) {
+// Runs around the listed keys.
+static HWY_NOINLINE void FindPairRuns(const KeyBits& any, PairRuns& runs) {
   KeyBits whole;
   for (int64_t w = 0; w < kBlockWords; ++w) {
     const uint32_t word = any.word[w];
     whole.word[w] = word | (word & 0x55555555u) << 1 | (word & 0xaaaaaaaau) >> 1;
   }
-  FindRuns(whole, runs);
+  runs.count = 0;
+  for (int64_t at = NextBit(whole, 0, true); at < kBlockKeys;) {
+    const int64_t end = NextBit(whole, at, false);
+    if (runs.count > 0 && at - runs.end[runs.count - 1] < kSmallGap) {
+      runs.end[runs.count - 1] = end;
+    } else {
+      runs.begin[runs.count] = at;
+      runs.end[runs.count++] = end;
+    }
+    at = end < kBlockKeys ? NextBit(whole, end, true) : kBlockKeys;
+  }
 }
 
 // Rules on the scores of a run for one vector; keys that are none of the sequence's are hidden without a look at their
@@ -358,7 +377,7 @@ HWY_NOINLINE void AttendPairRuns(const Task& task, const RowTile& tile, float* H
   const size_t v_dim = static_cast<size_t>(task.v_dim);
   const int64_t pairs = PairsOf(task.qk_dim);
   const float factor = task.rules->factor;
-  KeyRuns runs;
+  PairRuns runs;
   FindPairRuns(rules.any, runs);
   V max[kVectors], sum[kVectors];
   for (size_t i = 0; i < kVectors; ++i) {
@@ -370,7 +389,7 @@ HWY_NOINLINE void AttendPairRuns(const Task& task, const RowTile& tile, float* H
   bool finite = true;
   for (int64_t n = 0; n < runs.count; ++n) {
     const int64_t begin = runs.begin[n], end = runs.end[n];
-    const bool full = NextBit(rules.all, begin, false) >= end;
+    const bool full = IsFull(rules, {begin, end, 0, kVectors});
     if (full && !task.rules->change_scores) {
       PairScoreKeys<kVectors, true>(tile.q, k.data, k.stride, pairs, factor, begin, end, probs, max, fetcher);
       continue;
@@ -406,10 +425,10 @@ HWY_INLINE AttendRunsFunction AttendPairRunsFor(size_t vectors) {
 }
 
 // What SeeBlock finds where every row sees every key of [begin, end), without asking each row.
-HWY_INLINE void SeeAll(TileRules& rules, int64_t begin, int64_t end) {
-  rules.any = KeyBits();
-  AddRange(rules.any, begin, end);
-  rules.all = rules.any;
+HWY_INLINE void SeeAll(RowTile& tile, int64_t begin, int64_t end) {
+  tile.rules.any = KeyBits();
+  AddRange(tile.rules.any, begin, end);
+  for (size_t i = 0; i < tile.vectors; ++i) tile.rules.all_of[i] = tile.rules.any;
 }
 
 // How AttendRows works on native_bf16. All blocks go by the keys that rows see, since pairs at the ends of what
@@ -429,13 +448,13 @@ struct NativeTiles {
     const bool may_be_full = task.rules->plain() && begin % 2 == 0 && end % 2 == 0;
     for (int64_t t = 0; t < tiles; ++t) {
       if (may_be_full && tile[t].all_begin <= block.begin && block.end <= tile[t].all_end) {
-        SeeAll(tile[t].rules, begin, end);
+        SeeAll(tile[t], begin, end);
       } else {
         SeeBlock(task, tile[t], block.block_row, end);
       }
       Add(any, tile[t].rules.any);
     }
-    KeyRuns runs;
+    PairRuns runs;
     FindPairRuns(any, runs);
     const KeyBlock k = {scratch.packed_k, PackedStride(PairsOf(task.qk_dim))};
     const KeyBlock v = {scratch.packed_v, PackedStride(task.v_dim)};
