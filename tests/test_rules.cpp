@@ -78,7 +78,7 @@ TEST_CASE("pairs of rules follow the canonical arithmetic") {
 
 // The same rules on pairs of bf16: keys that complete a pair, at odd starts too, count for nothing.
 TEST_CASE("native_bf16 under each rule: within its bound, and a decode row is a prefill row") {
-  for (const Rule& rule : rules()) {
+  for (const NamedRule& rule : rule_list()) {
     for (size_t storage = 0; storage < 4; ++storage) {
       Case c = Case().batch(2).heads(4, 2).len(50, 300).dims(9, 7).native_bf16();
       c.kv_lengths({300, 211}).kv_starts({255, 0});
