@@ -62,20 +62,6 @@ float log_sum_exp(const State& state) {
   return std::fma(poly, f, state.max + static_cast<float>(exponent)) * 0.693147180559945f;
 }
 
-float soft_cap(float s, float softcap) {
-  const float cap = static_cast<float>(static_cast<double>(softcap) * kLog2E);
-  const float inverse = static_cast<float>(1 / (static_cast<double>(softcap) * kLog2E));
-  if (s > kTanhReach * cap) s = kTanhReach * cap;
-  if (s < -kTanhReach * cap) s = -kTanhReach * cap;
-  const float x = s * inverse, u = x * x;
-  float above = kTanhP[0], below = kTanhQ[0];
-  for (int i = 1; i < 5; ++i) {
-    above = std::fma(above, u, kTanhP[i]);
-    below = std::fma(below, u, kTanhQ[i]);
-  }
-  return s * (above / below);
-}
-
 float one_nan(float value) { return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value; }
 
 template <class Tensor>
@@ -120,7 +106,10 @@ struct Row {
   // A visible key's score under the rules that change it.
   float ruled(float s, int64_t j) const {
     const lw_problem& r = p.problem;
-    if (r.softcap != 0) s = soft_cap(s, r.softcap);
+    if (r.softcap != 0) {
+      const double cap = static_cast<double>(r.softcap) * kLog2E;
+      s = soft_cap(s, static_cast<float>(cap), static_cast<float>(1 / cap));
+    }
     if (r.alibi) {
       const float slope = p.inputs.alibi_slopes[b * p.inputs.alibi_batch_stride + h];
       const int64_t distance = std::abs(position - (kv_start + j));
@@ -182,6 +171,18 @@ struct Row {
 };
 
 }  // namespace
+
+float soft_cap(float s, float cap, float cap_inverse) {
+  if (s > kTanhReach * cap) s = kTanhReach * cap;
+  if (s < -kTanhReach * cap) s = -kTanhReach * cap;
+  const float x = s * cap_inverse, u = x * x;
+  float above = kTanhP[0], below = kTanhQ[0];
+  for (int i = 1; i < 5; ++i) {
+    above = std::fma(above, u, kTanhP[i]);
+    below = std::fma(below, u, kTanhQ[i]);
+  }
+  return s * (above / below);
+}
 
 Result canonical(const Prepared& p) {
   const lw_problem& problem = p.problem;

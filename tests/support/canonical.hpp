@@ -6,7 +6,10 @@
 
 namespace lanewise::test {
 
-// Dense float32 problems with causal, window, lengths, offsets and an earlier state.
+// Dense float32 problems with all rules, lengths, offsets and an earlier state.
 Result canonical(const Prepared& prepared);
+
+// cap * tanh(s / cap), with cap and 1 / cap as they are rounded. With 1 and 1: tanh.
+float soft_cap(float s, float cap, float cap_inverse);
 
 }  // namespace lanewise::test
