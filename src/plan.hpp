@@ -67,5 +67,6 @@ Rules rules_of(const lw_problem& problem, bool q_positions);
 // K or V is copied block by block before the register tiles read it: 16-bit elements (widened once for all tiles of a
 // panel), an element stride other than 1, or a row stride that puts the rows of a tile into few cache sets.
 bool must_pack(const lw_const_tensor& tensor);
+bool strides_need_packing(const lw_const_tensor& tensor);  // whatever the type
 
 }  // namespace lanewise

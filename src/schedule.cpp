@@ -340,7 +340,9 @@ double multiply_adds(const Run& run) {
 // `threads`: as many as there may be; comes back as those worth waking.
 Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& threads) {
   const bool paged = run.problem.kv_layout == LW_LAYOUT_PAGED;
-  const bool pack_k = paged || must_pack(run.inputs.k);
+  // native_bf16 reads keys as they are, and always copies values: it pairs their rows.
+  const bool native = run.problem.arithmetic == LW_ARITHMETIC_NATIVE_BF16;
+  const bool pack_k = paged || (native ? strides_need_packing(run.inputs.k) : must_pack(run.inputs.k));
   const bool pack_v = paged || must_pack(run.inputs.v);
   threads = static_cast<int32_t>(std::min<double>(threads, 1 + multiply_adds(run) / kWorkPerThread));
   Work work = {plan,      run,    rules_of(run.problem, run.inputs.q_positions != nullptr),

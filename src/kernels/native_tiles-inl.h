@@ -352,6 +352,12 @@ static HWY_NOINLINE void FindPairRuns(const KeyBits& any, PairRuns& runs) {
   }
 }
 
+// The first key of [begin, end) that some row does not see, or end.
+HWY_INLINE int64_t AllSeeUntil(const TileRules& rules, size_t vectors, int64_t begin, int64_t end) {
+  for (size_t i = 0; i < vectors; ++i) end = HWY_MIN(end, NextBit(rules.all_of[i], begin, false));
+  return end;
+}
+
 // Rules on the scores of a run for one vector; keys that are none of the sequence's are hidden without a look at their
 // bias.
 template <class V>
@@ -388,16 +394,19 @@ HWY_NOINLINE void AttendPairRuns(const Task& task, const RowTile& tile, float* H
   const ApplyRulesFunction<V> apply = ApplyRulesFor<V>(task);
   bool finite = true;
   for (int64_t n = 0; n < runs.count; ++n) {
-    const int64_t begin = runs.begin[n], end = runs.end[n];
-    const bool full = IsFull(rules, {begin, end, 0, kVectors});
-    if (full && !task.rules->change_scores) {
-      PairScoreKeys<kVectors, true>(tile.q, k.data, k.stride, pairs, factor, begin, end, probs, max, fetcher);
-      continue;
+    const int64_t end = runs.end[n];
+    int64_t begin = runs.begin[n];
+    if (!task.rules->change_scores) {
+      // Keys that all rows see need no rules: all of the run, or its part before a diagonal.
+      const int64_t full_end = AllSeeUntil(rules, kVectors, begin, end) / 2 * 2;
+      PairScoreKeys<kVectors, true>(tile.q, k.data, k.stride, pairs, factor, begin, full_end, probs, max, fetcher);
+      begin = full_end;
+      if (begin == end) continue;
     }
     PairScoreKeys<kVectors, false>(tile.q, k.data, k.stride, pairs, factor, begin, end, probs, max, fetcher);
     for (size_t i = 0; i < kVectors; ++i)
       ApplyPairRules(task, rules, apply, kRows, i * N, block_row, begin, end, probs + i * N, max + i);
-    finite = finite && (full || AllFinitePairs(v, begin, end, v_dim));
+    finite = finite && (AllSeeUntil(rules, kVectors, begin, end) == end || AllFinitePairs(v, begin, end, v_dim));
   }
   for (int64_t n = 0; n < runs.count; ++n) PairProbKeys<kVectors>(probs, runs.begin[n], runs.end[n], max, sum);
 
@@ -424,6 +433,13 @@ HWY_INLINE AttendRunsFunction AttendPairRunsFor(size_t vectors) {
   }
 }
 
+// Rows of keys can be read where they are.
+HWY_INLINE bool KeysLieInPairs(const Task& task) {
+  const KeyTensor& k = task.k;
+  return !task.pack_k && task.qk_dim % 2 == 0 && k.len_stride % 2 == 0 &&
+         reinterpret_cast<uintptr_t>(k.data) % sizeof(float) == 0;
+}
+
 // What SeeBlock finds where every row sees every key of [begin, end), without asking each row.
 HWY_INLINE void SeeAll(RowTile& tile, int64_t begin, int64_t end) {
   tile.rules.any = KeyBits();
@@ -446,19 +462,26 @@ struct NativeTiles {
     KeyBits any = KeyBits();
     const int64_t begin = block.begin - block.block_row, end = block.end - block.block_row;
     const bool may_be_full = task.rules->plain() && begin % 2 == 0 && end % 2 == 0;
+    bool full = true;
     for (int64_t t = 0; t < tiles; ++t) {
       if (may_be_full && tile[t].all_begin <= block.begin && block.end <= tile[t].all_end) {
         SeeAll(tile[t], begin, end);
       } else {
         SeeBlock(task, tile[t], block.block_row, end);
+        full = false;
       }
       Add(any, tile[t].rules.any);
     }
     PairRuns runs;
     FindPairRuns(any, runs);
-    const KeyBlock k = {scratch.packed_k, PackedStride(PairsOf(task.qk_dim))};
+    KeyBlock k = {scratch.packed_k, PackedStride(PairsOf(task.qk_dim))};
     const KeyBlock v = {scratch.packed_v, PackedStride(task.v_dim)};
-    PackKeyPairs(task.k, task.qk_dim, block.block_row, any, runs, scratch.packed_k, k.stride);
+    if (full && KeysLieInPairs(task)) {
+      k.stride = task.k.len_stride / 2;
+      k.data = static_cast<const float*>(task.k.data) + block.block_row * k.stride;
+    } else {
+      PackKeyPairs(task.k, task.qk_dim, block.block_row, any, runs, scratch.packed_k, k.stride);
+    }
     PackValuePairs(task.v, task.v_dim, block.block_row, any, runs, scratch.packed_v, v.stride);
     for (int64_t t = 0; t < tiles; ++t) {
       if (NextBit(tile[t].rules.any, 0, true) == kBlockKeys) continue;

@@ -358,8 +358,9 @@ HWY_INLINE void AttendRows(const Task& task) {
 
   // 1. Tiles: rows and what they may see.
   RowTile tile[kMaxPanelTiles];
-  const RowsScratch scratch = CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles,
-                                               task.pack_k, task.pack_v, tile);
+  const bool pack_k = task.pack_k || task.native_bf16, pack_v = task.pack_v || task.native_bf16;
+  const RowsScratch scratch =
+      CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles, pack_k, pack_v, tile);
   int64_t any_begin = task.key_end, any_end = task.key_begin;
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t first = tile_begin_vector(vectors, tiles, t);
