@@ -1,5 +1,6 @@
 #include "acceptance_lines.hpp"
 
+#include "src/kernels/kernel_table.hpp"
 #include "src/targets.hpp"
 #include "standard_cases.hpp"
 
@@ -29,6 +30,51 @@ PromiseGroup avx2(int64_t dim, double asked) {
   AttentionCase c = basic_case(4096, dim, 1);
   c.target = "AVX2";
   group.share(group.add(c), asked, "AVX2 full " + dim_text(dim) + ", share of AVX2's FMA peak");
+  return group.take();
+}
+
+AttentionCase with_types(AttentionCase c, int32_t type, int32_t arithmetic) {
+  c.q_type = c.kv_type = type;
+  c.arithmetic = arithmetic;
+  return c;
+}
+
+// native_bf16 beside float32.
+PromiseGroup native_rows(int64_t dim, double asked) {
+  GroupBuilder group;
+  const AttentionCase f32 = basic_case(4096, dim, 1);
+  AttentionCase c = with_types(f32, LW_TYPE_BF16, LW_ARITHMETIC_NATIVE_BF16);
+  const size_t full = group.add(c);
+  group.share(full, asked, "native_bf16 full " + dim_text(dim) + ", share of bf16-dot peak");
+  group.ratio(Measure::kRateRatio, full, group.add(f32), 1.75,
+              "native_bf16 " + dim_text(dim) + ", rate over float32's");
+  c.threads = 2;
+  group.ratio(Measure::kRateRatio, group.add(c), full, 1.90,
+              "native_bf16 two threads " + dim_text(dim) + ", rate over one thread's");
+  c.threads = 1;
+  c.causal = true;
+  group.ratio(Measure::kTimeRatio, group.add(c), full, 0.525,
+              "native_bf16 causal " + dim_text(dim) + ", time over full");
+  return group.take();
+}
+
+// 16-bit storage in canonical arithmetic beside float32; short sequences beside long ones.
+PromiseGroup canonical_halves(int32_t type, const std::string& name) {
+  GroupBuilder group;
+  const AttentionCase f32 = basic_case(4096, 128, 1);
+  const size_t full = group.add(with_types(f32, type, LW_ARITHMETIC_CANONICAL));
+  group.ratio(Measure::kRateRatio, full, group.add(f32), 0.95, name + " canonical d=128, rate over float32's");
+  return group.take();
+}
+PromiseGroup short_halves(int32_t arithmetic, const std::string& name) {
+  GroupBuilder group;
+  const size_t full = group.add(with_types(basic_case(4096, 128, 1), LW_TYPE_BF16, arithmetic));
+  for (const int64_t len : {128, 256, 512}) {
+    AttentionCase c = with_types(basic_case(len, 128, 12), LW_TYPE_BF16, arithmetic);
+    c.batch = 8;
+    group.ratio(Measure::kRateRatio, group.add(c), full, 0.80,
+                name + " short L=S=" + std::to_string(len) + " d=128, rate over long");
+  }
   return group.take();
 }
 
@@ -82,6 +128,11 @@ PromiseGroup tiny_call() {
   return group.take();
 }
 
+bool has_bf16_dot() {
+  int64_t bit = 0;
+  return choose_target(nullptr, bit).code == 0 && kernels_for(bit).native_rows_in_lanes != nullptr;
+}
+
 bool runs_here(const std::string& target) {
   int64_t bit = 0;
   return choose_target(target.c_str(), bit).code == 0;
@@ -98,6 +149,14 @@ std::vector<PromiseGroup> attention_promises() {
     groups.push_back(avx2(64, 0.86));
   }
   groups.push_back(short_rows());
+  if (has_bf16_dot()) {
+    groups.push_back(native_rows(128, 0.87));
+    groups.push_back(native_rows(64, 0.81));
+    groups.push_back(short_halves(LW_ARITHMETIC_NATIVE_BF16, "native_bf16"));
+  }
+  groups.push_back(canonical_halves(LW_TYPE_BF16, "bf16"));
+  groups.push_back(canonical_halves(LW_TYPE_F16, "f16"));
+  groups.push_back(short_halves(LW_ARITHMETIC_CANONICAL, "bf16 canonical"));
   groups.push_back(token_layout_and_groups());
   groups.push_back(transposed_layouts());
   groups.push_back(tiny_call());
