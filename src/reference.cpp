@@ -295,9 +295,9 @@ double lse_bound(const lw_problem& problem, const ReferenceResult& result, size_
 }
 
 double rounding_bound(int32_t type, double value) {
-  // Half an ulp: relative in the normal range, absolute below it.
-  if (type == LW_TYPE_BF16) return std::max(std::fabs(value) * std::ldexp(1, -8), std::ldexp(1, -134));
-  if (type == LW_TYPE_F16) return std::max(std::fabs(value) * std::ldexp(1, -11), std::ldexp(1, -25));
+  // Below the normal numbers all have the same ulp.
+  if (type == LW_TYPE_BF16) return std::ldexp(1, std::max(std::ilogb(value), -126) - 8);
+  if (type == LW_TYPE_F16) return std::ldexp(1, std::max(std::ilogb(value), -14) - 11);
   return 0;
 }
 

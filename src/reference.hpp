@@ -26,7 +26,7 @@ struct ReferenceResult {
 ReferenceResult reference(const lw_problem& problem, const lw_inputs& inputs);
 
 // The bounds of docs/NUMERICS.md for row `row` of `result`, canonical arithmetic, float32 outputs. Rounding to a 16-bit
-// type adds half an ulp of it to each value (rounding_bound).
+// type adds half an ulp of it at the largest value that the bound allows: rounding_bound(type, |value| + bound).
 double out_bound(const lw_problem& problem, const ReferenceResult& result, size_t row);
 double lse_bound(const lw_problem& problem, const ReferenceResult& result, size_t row);
 double rounding_bound(int32_t type, double value);

@@ -24,14 +24,17 @@ std::vector<Case> stored(const Case& c) {
 }
 
 TEST_CASE("E01: one query over sixteen keys in pages: top-left sees the first, bottom-right all") {
-  Case c = Case().heads(4, 2).len(1, 16).dims(64).causal();
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case c = Case().stored_as(storage).heads(4, 2).len(1, 16).dims(64).causal();
   for (Case& bottom_right : stored(c)) bottom_right.check();
   for (Case& top_left : stored(c.q_offset(0))) {
     for (const Result& result : top_left.check()) {
       for (int64_t h = 0; h < 4; ++h) {
         for (int64_t x = 0; x < 64; ++x) {
-          const float value = c.v().at(0, h / 2, 0, x);
-          CHECK(std::fabs(result.out.at(0, h, 0, x) - value) <= 2e-7f * std::fabs(value));
+          const float value = rounded(storage.type, c.v().at(0, h / 2, 0, x));
+          CHECK(std::fabs(result.out.at(0, h, 0, x) - value) <=
+                (storage.type == LW_TYPE_F32 ? 2e-7f * std::fabs(value) : 0));
         }
       }
     }
@@ -39,9 +42,11 @@ TEST_CASE("E01: one query over sixteen keys in pages: top-left sees the first, b
 }
 
 TEST_CASE("E03, E05: a history in pages, and tokens in chunks of 1, 2 and 7") {
-  Case whole = Case().heads(4, 2).len(30, 67).dims(48).causal();
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case whole = Case().stored_as(storage).heads(4, 2).len(30, 67).dims(48).causal();
   const Expectation expected(whole);
-  for_each_target([&](const std::string& target) {
+  for_each_target_of(whole, [&](const std::string& target) {
     const Result together = whole.run({target, 2});
     CHECK(expected.difference(together) == "");
     for (const int64_t chunk : {1, 2, 7}) {
@@ -60,9 +65,11 @@ TEST_CASE("E03, E05: a history in pages, and tokens in chunks of 1, 2 and 7") {
 }
 
 TEST_CASE("F05: decode keeps to the window, in pages and over a long context") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   for (const int64_t context : {600, 20000}) {
     const int64_t seen = context - 512;
-    Case c = Case().heads(2, 1).len(1, context).dims(8, 3).window(511, -1);
+    Case c = Case().stored_as(storage).heads(2, 1).len(1, context).dims(8, 3).window(511, -1);
     c.q().fill(0);
     c.v().each([&](int64_t, int64_t, int64_t j, int64_t, float& value) { value = j < seen ? 1e6f : 1.0f; });
     for (const int64_t page_size : {0, 16}) {
@@ -76,9 +83,11 @@ TEST_CASE("F05: decode keeps to the window, in pages and over a long context") {
 
 // A ring of 16 slots after 40 tokens: the last 16 keys, rotated in memory. Without masks every order means the same.
 TEST_CASE("F07: keys in any order give the same output, to rounding") {
-  Case c = Case().heads(2, 1).len(1, 16).dims(32);
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case c = Case().stored_as(storage).heads(2, 1).len(1, 16).dims(32);
   const Expectation expected(c);
-  for_each_target([&](const std::string& target) {
+  for_each_target_of(c, [&](const std::string& target) {
     const Result in_order = c.run({target});
     CHECK(expected.difference(in_order) == "");
     for (int64_t first = 1; first < 16; ++first) {
@@ -91,19 +100,23 @@ TEST_CASE("F07: keys in any order give the same output, to rounding") {
       const Result result = rotated.run({target});
       CHECK(expected.difference(result) == "");
       for (size_t n = 0; n < result.out.values.size(); ++n) {
-        if (!(std::fabs(result.out.values[n] - in_order.out.values[n]) <= 1e-6f)) FAIL("element " << n);
+        const double value = static_cast<double>(in_order.out.values[n]);
+        const double bound = 1e-6 + 2 * rounding_bound(storage.type, value);
+        if (!(std::fabs(static_cast<double>(result.out.values[n]) - value) <= bound)) FAIL("element " << n);
       }
     }
   });
 }
 
 TEST_CASE("L01, L03: decode from and to any strides") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   const Layout layouts[] = {Layout::kBlhd,       Layout::kLbhd,   Layout::kTransposed,
                             Layout::kPaddedRows, Layout::kSpread, Layout::kReversedLen};
   for (const int64_t q_len : {1, 2}) {
-    Case c = Case().batch(2).heads(6, 2).len(q_len, 290).dims(64, 40).causal().kv_lengths({290, 33});
+    Case c = Case().stored_as(storage).batch(2).heads(6, 2).len(q_len, 290).dims(64, 40).causal().kv_lengths({290, 33});
     const Expectation expected(c);
-    for_each_target([&](const std::string& target) {
+    for_each_target_of(c, [&](const std::string& target) {
       const Result plain = c.run({target});
       CHECK(expected.difference(plain) == "");
       for (const Layout layout : layouts) {
@@ -121,8 +134,10 @@ TEST_CASE("L01, L03: decode from and to any strides") {
 }
 
 TEST_CASE("L05: strides of axes of size 1 mean nothing, of pages and tokens too") {
-  Case c = Case().heads(1, 1).len(1, 1).dims(1);
-  for_each_target([&](const std::string& target) {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case c = Case().stored_as(storage).heads(1, 1).len(1, 1).dims(1);
+  for_each_target_of(c, [&](const std::string& target) {
     const Result plain = c.run({target});
     for (const int64_t stride : {int64_t{0}, int64_t{7}, int64_t{1} << 40, int64_t{-1}}) {
       for (int form = 0; form < 4; ++form) {
@@ -147,12 +162,14 @@ TEST_CASE("L05: strides of axes of size 1 mean nothing, of pages and tokens too"
 }
 
 TEST_CASE("M: every number of rows of the decode kernel, every head size near a vector") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   for (int64_t rows = 1; rows <= 17; ++rows) {
     for (const int64_t v_dim : {1, 3, 4, 5, 8, 15, 16, 17, 31, 33, 48, 63, 64, 80, 96, 127, 128, 160, 192, 260}) {
-      Case c = Case().heads(rows, 1).len(1, 37).dims((v_dim * 7) % 70 + 1, v_dim);
+      Case c = Case().stored_as(storage).heads(rows, 1).len(1, 37).dims((v_dim * 7) % 70 + 1, v_dim);
       const Expectation expected(c);
       Result first;
-      for_each_target([&](const std::string& target) {
+      for_each_target_of(c, [&](const std::string& target) {
         const Result result = c.run({target});
         INFO(rows << " rows, v_dim " << v_dim << " on " << target);
         CHECK(result.damage == "");
@@ -167,18 +184,20 @@ TEST_CASE("M: every number of rows of the decode kernel, every head size near a 
 
 // Rows differ in what they see: what one row may not see must not reach it, what it sees must.
 TEST_CASE("P4: NaN and infinities in keys that some of a few rows see stay in those rows") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   struct Poisoned {
     Case c;
     int64_t key;
     int64_t window = -1;
   };
   std::vector<Poisoned> cases = {
-      {Case().heads(2, 1).len(4, 300).dims(24, 20).causal(), 299},
-      {Case().heads(2, 1).len(4, 300).dims(24, 20).causal(), 297},
-      {Case().heads(2, 1).len(4, 300).dims(24, 20).causal().window(20, -1), 277, 20},
-      {Case().heads(2, 1).len(4, 6000).dims(24, 20).causal().window(5000, -1), 998, 5000},
-      {Case().heads(1, 1).len(8, 9000).dims(24, 20).causal(), 8995},
-      {Case().heads(1, 1).len(30, 900).dims(24, 20).causal(), 890},
+      {Case().stored_as(storage).heads(2, 1).len(4, 300).dims(24, 20).causal(), 299},
+      {Case().stored_as(storage).heads(2, 1).len(4, 300).dims(24, 20).causal(), 297},
+      {Case().stored_as(storage).heads(2, 1).len(4, 300).dims(24, 20).causal().window(20, -1), 277, 20},
+      {Case().stored_as(storage).heads(2, 1).len(4, 6000).dims(24, 20).causal().window(5000, -1), 998, 5000},
+      {Case().stored_as(storage).heads(1, 1).len(8, 9000).dims(24, 20).causal(), 8995},
+      {Case().stored_as(storage).heads(1, 1).len(30, 900).dims(24, 20).causal(), 890},
   };
   for (Poisoned& poisoned : cases) {
     for (const bool in_values : {false, true}) {
@@ -187,7 +206,7 @@ TEST_CASE("P4: NaN and infinities in keys that some of a few rows see stay in th
         (in_values ? c.v() : c.k()).at(0, 0, poisoned.key, 5) = content;
         const Expectation expected(c);
         const Expectation clean(poisoned.c);
-        for_each_target([&](const std::string& target) {
+        for_each_target_of(c, [&](const std::string& target) {
           const Result right = poisoned.c.run({target});
           CHECK(clean.difference(right) == "");
           Prepared p = c.prepare();
@@ -214,8 +233,18 @@ constexpr int64_t kSteps = 1100, kPage = 16, kPages = 71, kDim = 16, kHeads = 2;
 
 // One generation of 1100 tokens over pages of 16, handed out in a scrambled order; slots not written yet hold NaN.
 TEST_CASE("N07: every decode step over pages, NaN in all unused slots, any number of parts") {
-  const Array q = random_array({1, kSteps, kHeads, kDim}, 1), k = random_array({1, 1, kSteps, kDim}, 2),
-              v = random_array({1, 1, kSteps, kDim}, 3);
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  const int64_t element = type_size(storage.type);
+  // As stored: values of one step lie together in all three.
+  const auto make = [&](int64_t values, uint64_t stream) {
+    const Array random = random_array({1, 1, 1, values}, stream);
+    std::vector<uint8_t> bytes(static_cast<size_t>(values * element));
+    for (int64_t n = 0; n < values; ++n) store(storage.type, bytes.data(), n, random.values[static_cast<size_t>(n)]);
+    return bytes;
+  };
+  const std::vector<uint8_t> q = make(kSteps * kHeads * kDim, 1), k = make(kSteps * kDim, 2),
+                             v = make(kSteps * kDim, 3);
   std::vector<int32_t> table(kPages, -1);
   lw_problem problem = lw_problem_default();
   problem.q_heads = kHeads;
@@ -225,25 +254,38 @@ TEST_CASE("N07: every decode step over pages, NaN in all unused slots, any numbe
   problem.kv_layout = LW_LAYOUT_PAGED;
   problem.page_size = kPage;
   problem.page_count = kPages;
-  for_each_target([&](const std::string& target) {
+  problem.q_type = problem.k_type = problem.v_type = storage.type;
+  if (storage.native) problem.arithmetic = LW_ARITHMETIC_NATIVE_BF16;
+  for_each_target_of(Case().stored_as(storage), [&](const std::string& target) {
     const PreparedPlan plan(problem, target);
     const int64_t size = lw_plan_workspace_size(plan.get(), 16);
     GuardedBuffer workspace(static_cast<size_t>(size), Edge::kEnd, 64);
     const size_t pool = static_cast<size_t>(kPages * kPage * kDim);
-    GuardedBuffer k_pool(pool * sizeof(float), Edge::kEnd, 4), v_pool(pool * sizeof(float), Edge::kStart, 4);
-    float* cache[] = {reinterpret_cast<float*>(k_pool.data()), reinterpret_cast<float*>(v_pool.data())};
-    for (float* data : cache) std::fill(data, data + pool, kNan);
+    const size_t bytes = static_cast<size_t>(element);
+    GuardedBuffer k_pool(pool * bytes, Edge::kEnd, bytes), v_pool(pool * bytes, Edge::kStart, bytes);
+    uint8_t* cache[] = {k_pool.data(), v_pool.data()};
+    for (uint8_t* data : cache) {
+      for (size_t n = 0; n < pool; ++n) store(storage.type, data, static_cast<int64_t>(n), kNan);
+    }
     std::fill(table.begin(), table.end(), -1);
     for (int64_t i = 0; i < kSteps; ++i) {
       const int64_t page = i / kPage * 29 % kPages;
       table[static_cast<size_t>(i / kPage)] = static_cast<int32_t>(page);
-      std::copy_n(k.values.data() + i * kDim, kDim, cache[0] + (page * kPage + i % kPage) * kDim);
-      std::copy_n(v.values.data() + i * kDim, kDim, cache[1] + (page * kPage + i % kPage) * kDim);
+      const int64_t row = kDim * element, to_row = (page * kPage + i % kPage) * row;
+      std::copy_n(k.data() + i * row, row, cache[0] + to_row);
+      std::copy_n(v.data() + i * row, row, cache[1] + to_row);
       const int32_t length = static_cast<int32_t>(i + 1);
       lw_inputs in = lw_inputs_default();
-      in.q = TensorView<const float>::blhd(q.values.data() + i * kHeads * kDim, kHeads, 1, kDim);
-      in.k = TensorView<const float>::bhld(cache[0], 1, kPage, kDim);
-      in.v = TensorView<const float>::bhld(cache[1], 1, kPage, kDim);
+      const auto input = [&](const void* data, std::array<int64_t, 4> stride) {
+        lw_const_tensor tensor = {};
+        tensor.data = data;
+        tensor.type = storage.type;
+        std::copy(stride.begin(), stride.end(), tensor.stride);
+        return tensor;
+      };
+      in.q = input(q.data() + i * kHeads * row, {kHeads * kDim, kDim, kDim, 1});
+      in.k = input(cache[0], {kPage * kDim, kPage * kDim, kDim, 1});
+      in.v = input(cache[1], {kPage * kDim, kPage * kDim, kDim, 1});
       in.kv_lengths = &length;
       in.page_table = table.data();
       in.page_table_stride[1] = 1;
@@ -278,8 +320,10 @@ TEST_CASE("N07: every decode step over pages, NaN in all unused slots, any numbe
 }
 
 TEST_CASE("O01: sequences without queries, without keys, without both") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   for (const auto& lengths : std::vector<std::vector<int32_t>>{{0, 0}, {0, 5}, {4, 0}}) {
-    Case c = Case().batch(7).heads(9, 3).len(4, 5).dims(7).causal();
+    Case c = Case().stored_as(storage).batch(7).heads(9, 3).len(4, 5).dims(7).causal();
     c.q_lengths(std::vector<int32_t>(7, lengths[0])).kv_lengths(std::vector<int32_t>(7, lengths[1]));
     for (Case& form : stored(c)) {
       for (const Result& result : form.check()) {

@@ -12,15 +12,17 @@ namespace lanewise::test {
 namespace {
 
 TEST_CASE("E01: one query over sixteen keys, top-left and bottom-right") {
-  Case c = Case().heads(4, 4).len(1, 16).dims(64).causal();
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case c = Case().stored_as(storage).heads(4, 4).len(1, 16).dims(64).causal();
   for (int64_t h = 0; h < 4; ++h) {
     for (int64_t j = 0; j < 16; ++j) c.v().at(0, h, j, 0) = static_cast<float>(j);
   }
   for (const Result& result : Case(c).q_offset(0).check()) {
     for (int64_t h = 0; h < 4; ++h) {
       for (int64_t d = 0; d < 64; ++d) {
-        const float value = result.out.at(0, h, 0, d), expected = c.v().at(0, h, 0, d);
-        CHECK(std::fabs(value - expected) <= 2e-7f * std::fabs(expected));
+        const float value = result.out.at(0, h, 0, d), expected = rounded(storage.type, c.v().at(0, h, 0, d));
+        CHECK(std::fabs(value - expected) <= (storage.type == LW_TYPE_F32 ? 2e-7f * std::fabs(expected) : 0));
       }
     }
   }
@@ -28,9 +30,11 @@ TEST_CASE("E01: one query over sixteen keys, top-left and bottom-right") {
 }
 
 TEST_CASE("E03: two tokens in one call and in two") {
-  Case whole = Case().len(2, 37).dims(64).causal();
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case whole = Case().stored_as(storage).len(2, 37).dims(64).causal();
   whole.check();
-  for_each_target([&](const std::string& target) {
+  for_each_target_of(whole, [&](const std::string& target) {
     const Result both = whole.run({target});
     for (int64_t i = 0; i < 2; ++i) {
       const Result one = whole.query_part(i, i + 1).key_part(0, 36 + i).run({target});
@@ -41,9 +45,11 @@ TEST_CASE("E03: two tokens in one call and in two") {
 }
 
 TEST_CASE("E05: prefill in chunks after a history") {
-  Case whole = Case().heads(4, 2).len(30, 41).dims(64).causal();
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case whole = Case().stored_as(storage).heads(4, 2).len(30, 41).dims(64).causal();
   whole.check();
-  for_each_target([&](const std::string& target) {
+  for_each_target_of(whole, [&](const std::string& target) {
     const Result once = whole.run({target});
     for (int64_t begin = 0; begin < 30; begin += 7) {
       const int64_t end = std::min<int64_t>(begin + 7, 30);
@@ -56,22 +62,35 @@ TEST_CASE("E05: prefill in chunks after a history") {
 }
 
 TEST_CASE("E: every small pair of lengths, offsets on both sides of the keys") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   for (const int64_t q_len : {1, 2, 5, 17}) {
     for (const int64_t kv_len : {1, 3, 16, 19}) {
       for (const int64_t offset : {-20, -3, 0, 2, 18, 40}) {
-        Case c = Case().heads(3, 1).len(q_len, kv_len).dims(8).causal().q_offset(offset);
+        Case c = Case().stored_as(storage).heads(3, 1).len(q_len, kv_len).dims(8).causal().q_offset(offset);
         const Expectation expected(c);
-        for_each_target([&](const std::string& target) { CHECK(expected.difference(c.run({target})) == ""); });
+        for_each_target_of(c, [&](const std::string& target) { CHECK(expected.difference(c.run({target})) == ""); });
       }
     }
   }
   // Per sequence, with keys that start elsewhere.
-  Case().batch(3).heads(2, 1).len(9, 30).dims(8).causal().kv_starts({0, 5, 300}).q_offsets({21, 20, 299}).check();
-  Case().batch(3).heads(2, 1).len(9, 30).dims(8).causal().kv_starts({1, 255, 256}).check();
+  Case()
+      .stored_as(storage)
+      .batch(3)
+      .heads(2, 1)
+      .len(9, 30)
+      .dims(8)
+      .causal()
+      .kv_starts({0, 5, 300})
+      .q_offsets({21, 20, 299})
+      .check();
+  Case().stored_as(storage).batch(3).heads(2, 1).len(9, 30).dims(8).causal().kv_starts({1, 255, 256}).check();
 }
 
 TEST_CASE("K01: query heads of a group are neighbours") {
-  Case c = Case().heads(4, 2).len(1, 5).dims(16);
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case c = Case().stored_as(storage).heads(4, 2).len(1, 5).dims(16);
   c.v().each([](int64_t, int64_t h, int64_t, int64_t, float& value) { value = static_cast<float>(h); });
   for (const Result& result : c.check()) {
     for (int64_t h = 0; h < 4; ++h) CHECK(std::fabs(result.out.at(0, h, 0) - static_cast<float>(h / 2)) < 1e-6f);
@@ -79,38 +98,57 @@ TEST_CASE("K01: query heads of a group are neighbours") {
 }
 
 TEST_CASE("K03: grouped heads with sequences of different lengths (dense)") {
-  Case().batch(3).heads(8, 2).len(5, 5).dims(16).causal().q_lengths({3, 5, 2}).kv_lengths({3, 5, 2}).check();
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case()
+      .stored_as(storage)
+      .batch(3)
+      .heads(8, 2)
+      .len(5, 5)
+      .dims(16)
+      .causal()
+      .q_lengths({3, 5, 2})
+      .kv_lengths({3, 5, 2})
+      .check();
 }
 
 TEST_CASE("K05: head sizes of keys and values that differ") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   const std::vector<std::array<int64_t, 2>> dims = {{256, 512}, {192, 128}, {576, 512}, {64, 1}, {1, 64}, {40, 80}};
   for (const auto& [qk_dim, v_dim] : dims) {
-    for (const int64_t q_len : {1, 4}) Case().heads(8, 1).len(q_len, 33).dims(qk_dim, v_dim).check();
+    for (const int64_t q_len : {1, 4}) Case().stored_as(storage).heads(8, 1).len(q_len, 33).dims(qk_dim, v_dim).check();
   }
 }
 
 TEST_CASE("L01: elements apart in memory, transposed views") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   const Layout rows = Layout::kBhld;
   for (const Layout layout : {Layout::kSpread, Layout::kTransposed}) {
     for (const std::array<Layout, 3>& l :
          {std::array<Layout, 3>{layout, rows, rows}, {rows, layout, rows}, {rows, rows, layout}}) {
-      Case().len(9, 70).dims(20).causal().layouts(l[0], l[1], l[2], rows).check();
+      Case().stored_as(storage).len(9, 70).dims(20).causal().layouts(l[0], l[1], l[2], rows).check();
     }
   }
 }
 
 TEST_CASE("L03: the output goes where the caller says") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   const Layout rows = Layout::kBhld;
   for (const Layout out :
        {Layout::kBhld, Layout::kBlhd, Layout::kPaddedRows, Layout::kTransposed, Layout::kReversedLen}) {
-    Case().batch(2).heads(4, 2).len(9, 30).dims(12, 10).layouts(rows, rows, rows, out).check();
+    Case().stored_as(storage).batch(2).heads(4, 2).len(9, 30).dims(12, 10).layouts(rows, rows, rows, out).check();
   }
 }
 
 TEST_CASE("L05: strides of axes of size 1 mean nothing") {
-  Case c = Case().heads(1, 1).len(1, 1).dims(1);
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case c = Case().stored_as(storage).heads(1, 1).len(1, 1).dims(1);
   c.check();
-  for_each_target([&](const std::string& target) {
+  for_each_target_of(c, [&](const std::string& target) {
     const Result plain = c.run({target});
     for (int64_t axis = 0; axis < 4; ++axis) {
       for (const int64_t stride :
@@ -125,7 +163,7 @@ TEST_CASE("L05: strides of axes of size 1 mean nothing") {
       }
     }
     // One long axis, the other three of size 1.
-    Case row = Case().heads(1, 1).len(1, 40).dims(8);
+    Case row = Case().stored_as(storage).heads(1, 1).len(1, 40).dims(8);
     const Result usual = row.run({target});
     Prepared p = row.prepare();
     p.inputs.k.stride[0] = p.inputs.v.stride[1] = INT64_MIN;
@@ -135,13 +173,15 @@ TEST_CASE("L05: strides of axes of size 1 mean nothing") {
 }
 
 TEST_CASE("M01: every number of keys up to two blocks") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   for (int64_t kv_len = 1; kv_len <= 2 * 256 + 1; ++kv_len) {
     for (int64_t q_len = 1; q_len <= 3; ++q_len) {
       if (q_len > 1 && kv_len % 16 > 2 && kv_len % 16 < 14) continue;  // more rows where tiles end
-      Case c = Case().heads(1, 1).len(q_len, kv_len).dims(16, 5);
+      Case c = Case().stored_as(storage).heads(1, 1).len(q_len, kv_len).dims(16, 5);
       for (int64_t j = 0; j < kv_len; ++j) c.v().at(0, 0, j, 2) = 1;
       const Expectation expected(c);
-      for_each_target([&](const std::string& target) {
+      for_each_target_of(c, [&](const std::string& target) {
         Prepared p = c.prepare(kv_len % 2 ? Edge::kEnd : Edge::kStart);
         const Result result = run_prepared(p, {target});
         INFO(kv_len << " keys, " << q_len << " queries on " << target);
@@ -154,10 +194,12 @@ TEST_CASE("M01: every number of keys up to two blocks") {
 }
 
 TEST_CASE("M: every number of rows up to two tiles, grouped and causal") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   for (int64_t q_len = 1; q_len <= 100; ++q_len) {
-    Case c = Case().heads(3, 1).len(q_len, q_len % 7 + 30).dims(9, 7).causal();
+    Case c = Case().stored_as(storage).heads(3, 1).len(q_len, q_len % 7 + 30).dims(9, 7).causal();
     const Expectation expected(c);
-    for_each_target([&](const std::string& target) {
+    for_each_target_of(c, [&](const std::string& target) {
       Prepared p = c.prepare(q_len % 2 ? Edge::kEnd : Edge::kStart);
       const Result result = run_prepared(p, {target});
       INFO(q_len << " queries on " << target);
@@ -168,31 +210,53 @@ TEST_CASE("M: every number of rows up to two tiles, grouped and causal") {
 }
 
 TEST_CASE("M03: head sizes below, at and above a vector") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   for (const int64_t dim : {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 48, 63})
-    Case().len(5, 40).dims(dim).check();
+    Case().stored_as(storage).len(5, 40).dims(dim).check();
 }
 
 TEST_CASE("M05: rows padded in memory, poison in the padding") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   const Layout padded = Layout::kPaddedRows;  // by three elements
   for (const int64_t dim : {5, 6, 13})
-    Case().heads(16, 16).len(7, 21).dims(dim).layouts(padded, padded, padded, padded).check();
+    Case().stored_as(storage).heads(16, 16).len(7, 21).dims(dim).layouts(padded, padded, padded, padded).check();
 }
 
-TEST_CASE("M07: longest query length 1, empty sequences between (float32, dense)") {
-  Case c = Case().batch(4).heads(9, 3).len(1, 5).dims(64).causal().scale(1).amplitudes(0.5f, 0.5f, 1);
+TEST_CASE("M07: longest query length 1, empty sequences between (dense)") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
+  Case c =
+      Case().stored_as(storage).batch(4).heads(9, 3).len(1, 5).dims(64).causal().scale(1).amplitudes(0.5f, 0.5f, 1);
   c.q_lengths({0, 1, 0, 1}).kv_lengths({0, 3, 0, 5}).check();
 }
 
 TEST_CASE("O03: no queries but keys in the middle of a batch (dense)") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   for (const bool causal : {false, true}) {
-    Case c = Case().batch(3).heads(2, 2).len(150, 100).dims(16).causal(causal).q_lengths({150, 0, 150});
+    Case c =
+        Case().stored_as(storage).batch(3).heads(2, 2).len(150, 100).dims(16).causal(causal).q_lengths({150, 0, 150});
     c.check();
   }
 }
 
 TEST_CASE("O05: rows past a sequence's last query are left alone (dense)") {
+  const Storage storage = any_storage();
+  CAPTURE(storage.name);
   // Canaries in them: check() reports a written one.
-  Case().batch(2).heads(2, 1).len(20, 20).dims(16).causal().q_lengths({9, 8}).kv_lengths({9, 8}).with_state().check();
+  Case()
+      .stored_as(storage)
+      .batch(2)
+      .heads(2, 1)
+      .len(20, 20)
+      .dims(16)
+      .causal()
+      .q_lengths({9, 8})
+      .kv_lengths({9, 8})
+      .with_state()
+      .check();
 }
 
 }  // namespace

@@ -73,15 +73,24 @@ TEST_CASE("U03: the host's floating-point mode changes nothing and stays as it i
   const uint64_t usual = float_mode() & ~kFlags;
   const uint64_t modes[] = {usual | kFlushToZero, usual | kDenormalsAreZero, usual | kFlushToZero | kDenormalsAreZero,
                             usual | kRoundUp, usual | kRoundUp | kFlushToZero | kDenormalsAreZero};
+  constexpr int32_t bf16 = LW_TYPE_BF16, f16 = LW_TYPE_F16;
   std::vector<Subject> cases = {
       {"denormal values", Case().heads(2, 1).len(40, 300).dims(24).amplitudes(1, 1, 2e-39f).causal()},
       {"denormal keys", Case().heads(2, 1).len(40, 300).dims(24).amplitudes(1e38f, 2e-39f, 1)},
+      {"denormals of bf16",
+       Case().types(bf16, bf16, bf16).heads(2, 1).len(40, 300).dims(24).amplitudes(1e38f, 2e-39f, 2e-39f)},
+      // Widening and rounding f16 must not meet the mode either: its denormals are below 6.1e-5.
+      {"denormals of f16",
+       Case().types(f16, f16, f16).heads(2, 1).len(40, 300).dims(24).amplitudes(5e-5f, 5e-5f, 5e-5f).scale(1e9f)},
+      {"one query, denormals of f16",
+       Case().types(f16, f16, f16).len(1, 300).dims(24).amplitudes(5e-5f, 5e-5f, 5e-5f).scale(1e9f)},
+      {"native_bf16", Case().native_bf16().types(bf16, bf16, bf16).heads(8, 2).len(128, 520).dims(48).causal()},
       // 1/sqrt(48) and its product with log2(e) are both rounded down to nearest: a host rounding up would change them.
       {"ordinary", Case().heads(8, 2).len(128, 520).dims(48).causal()},
   };
   for (Subject& subject : cases) {
     const Expectation expected(subject.c);
-    for_each_target([&](const std::string& target) {
+    for_each_target_of(subject.c, [&](const std::string& target) {
       Prepared p = subject.c.prepare();
       const PreparedPlan plan(p.problem, target);
       const Result plain = plan.run(p, {target, 1, Runner::kCaller});

@@ -52,10 +52,14 @@ TEST_CASE("native_bf16 with odd starts: pairs are positions of the key axis") {
   }
 }
 
-TEST_CASE("native_bf16 keeps its bound for large scores") {
-  for (const float amplitude : {8.0f, 16.0f}) {
-    Case().heads(2, 1).len(40, 520).dims(64).amplitudes(amplitude, amplitude, 1).causal().native_bf16().check();
-    Case().heads(4, 1).len(1, 520).dims(128).amplitudes(amplitude, amplitude, 1).native_bf16().check();
+TEST_CASE("native_bf16 keeps its bound for large scores and any head size") {
+  for (const int64_t dim : {32, 64, 80, 96, 128, 192, 256}) {
+    for (const float amplitude : {1.0f, 8.0f, 16.0f}) {
+      INFO("dim " << dim << ", q and k up to " << amplitude);
+      const auto make = [&] { return Case().dims(dim).amplitudes(amplitude, amplitude, 3).native_bf16(); };
+      make().heads(2, 1).len(40, 520).causal().check();
+      make().heads(4, 1).len(1, 520).check();
+    }
   }
 }
 

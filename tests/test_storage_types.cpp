@@ -12,15 +12,6 @@ namespace {
 
 constexpr int32_t kTypes[] = {LW_TYPE_F32, LW_TYPE_BF16, LW_TYPE_F16};
 
-// Values as the type holds them.
-void round_to(int32_t type, Array& array) {
-  for (float& value : array.values) {
-    float storage = 0;
-    store(type, &storage, 0, value);
-    value = load(type, &storage, 0);
-  }
-}
-
 struct Subject {
   const char* name;
   Case c;
@@ -51,6 +42,22 @@ TEST_CASE("every tensor has its own type, within the bounds of the reference") {
         INFO("types " << q << ", " << kv << ", " << out);
         Case().heads(4, 2).len(21, 270).dims(24, 20).types(q, kv, out).causal().check();
         Case().heads(4, 2).len(1, 270).dims(40, 37).types(q, kv, out).check();
+      }
+    }
+  }
+}
+
+// docs/NUMERICS.md, "16-bit storage".
+TEST_CASE("results are within the float32 bound and half a unit in the last place of their type") {
+  for (const int32_t type : {LW_TYPE_BF16, LW_TYPE_F16}) {
+    for (const int64_t dim : {32, 64, 80, 96, 128, 192, 256}) {
+      for (const float amplitude : {1.0f, 8.0f, 16.0f}) {
+        INFO("type " << type << ", dim " << dim << ", q and k up to " << amplitude);
+        const auto make = [&] { return Case().types(type, type, type).dims(dim).amplitudes(amplitude, amplitude, 3); };
+        for (Case& c : std::vector<Case>{make().heads(2, 1).len(20, 280).causal(), make().heads(4, 2).len(1, 520)}) {
+          const Expectation expected(c);
+          for_each_target([&](const std::string& target) { CHECK(expected.difference(c.run({target})) == ""); });
+        }
       }
     }
   }

@@ -77,7 +77,8 @@ lw_problem problem_as_run(const ProblemCase& c, const RunResult& run) {
 
 double allowed_out(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference, size_t row,
                    double value) {
-  return out_bound(problem_as_run(c, run), reference, row) + rounding_bound(c.problem.out_type, value);
+  const double bound = out_bound(problem_as_run(c, run), reference, row);
+  return bound + rounding_bound(c.problem.out_type, std::fabs(value) + bound);
 }
 
 double allowed_lse(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference, size_t row) {

@@ -118,4 +118,14 @@ float load(int32_t type, const void* data, int64_t index) {
   return type == LW_TYPE_BF16 ? float_of(static_cast<uint32_t>(bits) << 16) : from_f16(bits);
 }
 
+float rounded(int32_t type, float value) {
+  float storage = 0;
+  store(type, &storage, 0, value);
+  return load(type, &storage, 0);
+}
+
+void round_to(int32_t type, Array& array) {
+  for (float& value : array.values) value = rounded(type, value);
+}
+
 }  // namespace lanewise::test

@@ -63,5 +63,8 @@ Array concatenate(int axis, const std::vector<Array>& parts);
 int64_t type_size(int32_t type);
 void store(int32_t type, void* data, int64_t index, float value);
 float load(int32_t type, const void* data, int64_t index);
+// A value as the type holds it.
+float rounded(int32_t type, float value);
+void round_to(int32_t type, Array& array);
 
 }  // namespace lanewise::test

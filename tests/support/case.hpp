@@ -6,6 +6,8 @@
 //   Case().heads(8, 2).len(7, 300).dims(64).causal().check();
 #pragma once
 
+#include <catch2/generators/catch_generators_range.hpp>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <string>
@@ -18,8 +20,22 @@
 #include "rule_set.hpp"
 #include "run.hpp"
 #include "src/reference.hpp"
+#include "targets.hpp"
 
 namespace lanewise::test {
+
+// What a case is stored as and computed in: failures of one type, or of one arithmetic, are looked for in each.
+struct Storage {
+  const char* name;
+  int32_t type;
+  bool native;
+};
+inline constexpr Storage kStorages[] = {{"f32", LW_TYPE_F32, false},
+                                        {"bf16", LW_TYPE_BF16, false},
+                                        {"f16", LW_TYPE_F16, false},
+                                        {"native_bf16", LW_TYPE_BF16, true}};
+// Makes a Catch2 test case run once for each.
+inline Storage any_storage() { return GENERATE(from_range(std::begin(kStorages), std::end(kStorages))); }
 
 class Case {
  public:
@@ -29,6 +45,7 @@ class Case {
   Case& dims(int64_t qk_dim, int64_t v_dim = 0) { return qk_dim_ = qk_dim, v_dim_ = v_dim ? v_dim : qk_dim, *this; }
   Case& types(int32_t q, int32_t kv, int32_t out) { return q_type_ = q, kv_type_ = kv, out_type_ = out, *this; }
   Case& native_bf16() { return native_ = true, types(LW_TYPE_BF16, LW_TYPE_BF16, out_type_); }
+  Case& stored_as(const Storage& s) { return native_ = s.native, types(s.type, s.type, s.type); }
   // a, b, c of R(a, b, c): largest |q|, |k|, |v|.
   Case& amplitudes(float q, float k, float v) { return amplitudes_ = {q, k, v}, *this; }
   Case& seed(uint64_t first_stream) { return stream_ = first_stream, *this; }
@@ -96,6 +113,9 @@ class Case {
   // elsewhere.
   std::vector<Result> check();
 
+  // The target has the case's arithmetic.
+  bool runs_on(const std::string& target) const { return !native_ || has_native_bf16(target); }
+
   // Key j of sequence b has some query that may see it, by length, causal, window and prefix; by all rules.
   bool key_is_in_reach(int64_t b, int64_t j) const;
   bool key_is_seen(int64_t b, int64_t j) const;
@@ -128,6 +148,12 @@ class Case {
   RuleSet rules_;
   std::optional<Array> q_, k_, v_, state_max_, state_sum_, state_acc_;
 };
+
+// Runs body(target) on every target that has c's arithmetic.
+template <class Body>
+void for_each_target_of(const Case& c, Body body) {
+  for_each_target([&](const std::string& target) { c.runs_on(target) ? body(target) : count_case(target); });
+}
 
 // One head, one query of dimension 1: scores and values as given.
 Case scores_case(const std::vector<float>& scores, const std::vector<float>& values);

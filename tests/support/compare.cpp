@@ -58,7 +58,7 @@ Agreement agreement(const lw_problem& problem, const ReferenceResult& expected, 
     const double bound = bound_of(problem, expected, row);
     for (size_t x = 0; x < v_dim; ++x) {
       const size_t n = row * v_dim + x;
-      const double total = bound + rounding_bound(problem.out_type, expected.out[n]);
+      const double total = bound + rounding_bound(problem.out_type, std::fabs(expected.out[n]) + bound);
       if (!holds("out", row, x, out.values[n], expected.out[n], total)) return result;
     }
     if (lse.values.empty()) continue;

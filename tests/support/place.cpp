@@ -1,6 +1,7 @@
 #include "place.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -67,7 +68,9 @@ void place_input(lw_const_tensor& tensor, GuardedBuffer& buffer, const Array& ar
                  const Surroundings& around, const Hidden& hidden) {
   place(tensor, buffer, array.shape, layout, type, around.edge);
   const int64_t elements = static_cast<int64_t>(buffer.size()) / type_size(type);
-  for (int64_t n = 0; n < elements; ++n) store(type, buffer.data(), n, around.poison);
+  // A large number stays a number: infinities are a poison of their own.
+  const bool too_large = type == LW_TYPE_F16 && std::isfinite(around.poison) && around.poison > 65504;
+  for (int64_t n = 0; n < elements; ++n) store(type, buffer.data(), n, too_large ? 65504 : around.poison);
   void* data = const_cast<void*>(tensor.data);
   const int64_t* stride = tensor.stride;
   size_t n = 0;
