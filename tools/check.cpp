@@ -29,6 +29,7 @@ ReferenceResult head_reference(const ProblemCase& c, int64_t h) {
   for (lw_const_tensor* tensor : {&in.k, &in.v}) advance(*tensor, kv_head);
   if (in.alibi_slopes != nullptr) in.alibi_slopes += h;
   if (in.sinks != nullptr) in.sinks += h;
+  if (in.block_indptr != nullptr) in.block_indptr += h * in.block_indptr_stride[1];
   return reference(problem, in);
 }
 

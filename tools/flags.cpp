@@ -42,8 +42,9 @@ const std::vector<TensorName>& tensor_names() {
       {"q_offset", "--q-offsets", "i32 [batch]: position of the first query"},
       {"sinks", "--sinks", "f32 [q_heads]: a logit in each head's denominator"},
       {"alibi_slopes", "--alibi-slopes", "f32 [q_heads] or [batch, q_heads]"},
-      {"block_indptr", nullptr, ""},
-      {"block_indices", nullptr, ""},
+      {"block_indptr", "--block-indptr",
+       "i32 [tile rows + 1], [q_heads, ...] or [batch, q_heads, ...]: where each tile row's columns begin"},
+      {"block_indices", "--block-indices", "i32 [n]: the listed tile columns of each tile row, ascending"},
       {"state_max", "--state-max", "f32 [batch, q_heads, q_len]: an earlier run's state, to continue from"},
       {"state_sum", "--state-sum", "f32 [batch, q_heads, q_len]"},
       {"state_acc", "--state-acc", "f32 [batch, q_heads, q_len, v_dim]"},
@@ -86,6 +87,11 @@ void add_problem_flags(CLI::App& app, Flags& flags) {
       ->option_text("X")
       ->group(rules);
   app.add_flag("--alibi", flags.alibi, "ALiBi with the standard slopes")->group(rules);
+  app.add_option("--mask-tail", flags.mask_tail,
+                 "the mask is of the last N keys of each sequence; earlier ones are seen")
+      ->check(check_integer)
+      ->option_text("N")
+      ->group(rules);
   app.add_option("--block-mask", flags.block_mask, "tile size of block_indptr and block_indices")
       ->option_text("ROWS,KEYS")
       ->group(rules);

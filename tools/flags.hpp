@@ -36,7 +36,8 @@ struct Flags {
   double softcap = 0;
   bool alibi = false;
   int64_t pad = 0;
-  std::string block_mask;
+  std::string block_mask;  // "ROWS,KEYS"
+  int64_t mask_tail = 0;
   bool column_sums = false;
 };
 

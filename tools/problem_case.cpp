@@ -28,6 +28,8 @@ class Builder {
     add_qkv();
     add_sequences();
     add_rules();
+    add_block_mask();
+    c_.problem.mask_tail = flags_.mask_tail;
     add_mask("mask", c_.mask, c_.inputs.mask, c_.problem.mask_type);
     add_mask("mask_bits", c_.mask, c_.inputs.mask, c_.problem.mask_type);
     add_mask("bias", c_.bias, c_.inputs.bias, c_.problem.bias_type);
@@ -58,8 +60,9 @@ class Builder {
       throw Error("--layout " + quote(flags_.layout) + ": bhld and blhd are allowed");
     }
     if (flags_.pad < 0) throw Error("--pad " + text(flags_.pad) + ": 0 or more is allowed");
-    if (has("block_indptr") || has("block_indices") || !flags_.block_mask.empty()) {
-      throw Error("block masks (block_indptr, block_indices, --block-mask) are not in this version yet");
+    const int parts = has("block_indptr") + has("block_indices") + !flags_.block_mask.empty();
+    if (parts != 0 && parts != 3) {
+      throw Error("a block mask needs tensors 'block_indptr' and 'block_indices' and --block-mask ROWS,KEYS");
     }
     blhd_ = flags_.layout == "blhd";
     if (has("cu_seqlens_q")) c_.problem.q_layout = LW_LAYOUT_RAGGED;
@@ -242,6 +245,31 @@ class Builder {
     c_.inputs.alibi_batch_stride = slopes.shape.size() == 2 ? p.q_heads : 0;
   }
 
+  void add_block_mask() {
+    if (flags_.block_mask.empty()) return;
+    lw_problem& p = c_.problem;
+    const std::vector<int64_t> tile = parse_integers("--block-mask", flags_.block_mask, 2);
+    if (tile[0] < 1 || tile[1] < 1)
+      throw Error("--block-mask " + quote(flags_.block_mask) + ": sizes of 1 or more are needed");
+    p.block_mask_rows = tile[0];
+    p.block_mask_keys = tile[1];
+    const int64_t width = (p.q_len + tile[0] - 1) / tile[0] + 1;
+    const Tensor& indptr = array("block_indptr", Type::i32, {{width}, {p.q_heads, width}, {p.batch, p.q_heads, width}});
+    const Tensor& indices = array("block_indices", Type::i32, {get("block_indices").shape});
+    if (indices.shape.size() != 1) fail(indices, "one axis is needed");
+    for (int64_t n = 0; indptr.bytes.data() != nullptr && n < indptr.count(); ++n) {
+      const int32_t offset = indptr.as<int32_t>()[n];
+      if (offset < 0 || offset > indices.shape[0])
+        fail(indptr,
+             "offset " + text(offset) + " at " + text(n) + "; 0 ... " + text(indices.shape[0]) + " are allowed");
+    }
+    static const int32_t kNone = 0;
+    c_.inputs.block_indptr = indptr.as<int32_t>();
+    c_.inputs.block_indices = indices.shape[0] > 0 ? indices.as<int32_t>() : &kNone;
+    c_.inputs.block_indptr_stride[1] = indptr.shape.size() > 1 ? width : 0;
+    c_.inputs.block_indptr_stride[0] = indptr.shape.size() > 2 ? width * p.q_heads : 0;
+  }
+
   // mask, mask_bits or bias.
   void add_mask(const char* name, Placed& placed, lw_const_tensor& view, int32_t& type) {
     if (!has(name)) return;
@@ -268,7 +296,8 @@ class Builder {
 
   Axes mask_axes(const Tensor& tensor, bool bits) const {
     const lw_problem& p = c_.problem;
-    const int64_t keys = bits ? (p.kv_len + 7) / 8 : p.kv_len;
+    const int64_t flags = p.mask_tail > 0 && tensor.name != "bias" ? p.mask_tail : p.kv_len;
+    const int64_t keys = bits ? (flags + 7) / 8 : flags;
     const size_t rank = tensor.shape.size();
     const bool ragged = p.q_layout == LW_LAYOUT_RAGGED;
     Axes axes = {0, 1, 2, 3};

@@ -1,5 +1,6 @@
 // `lanewise selftest`: small problems on every target this CPU runs, against the float64 reference, and every target
 // with FMA against the others bit by bit. A line a target.
+#include <algorithm>
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -65,6 +66,12 @@ io::Tensor extra(const std::string& name, const SelfCase& c, Random& random) {
   if (name == "kv_start") return integers("kv_start", {batch}, 0, 1000, random);
   if (name == "q_offset") return integers("q_offset", {batch}, -5, kv_len, random);
   if (name == "sinks") return normal("sinks", {q_heads}, random);
+  if (name == "block_indptr" || name == "block_indices") {  // two rows of tiles, of four
+    io::Tensor tensor = io::make_tensor(name, io::Type::i32, {name == "block_indptr" ? 3 : 4});
+    const int32_t indptr[] = {0, 2, 4}, indices[] = {0, 3, 1, 2};
+    std::copy_n(name == "block_indptr" ? indptr : indices, tensor.count(), tensor.as<int32_t>());
+    return tensor;
+  }
   if (name == "bias") return normal("bias", {1, q_heads, q_len, kv_len}, random);
   io::Tensor mask = io::make_tensor("mask", io::Type::boolean, {batch, 1, q_len, kv_len});
   for (int64_t i = 0; i < mask.count(); ++i) mask.as<uint8_t>()[i] = random.below(3) != 0;
@@ -116,6 +123,10 @@ const std::vector<SelfCase>& self_cases() {
       {"ALiBi", {1, 6, 6, 30, 60, 32, 32}, [](Flags& f) { f.alibi = true; }, {}},
       {"mask", {2, 2, 2, 30, 300, 32, 32}, nullptr, {"mask"}},
       {"bias", {2, 2, 2, 30, 300, 32, 32}, nullptr, {"bias"}},
+      {"block mask",
+       {2, 4, 2, 30, 60, 32, 32},
+       [](Flags& f) { f.block_mask = "16,16"; },
+       {"block_indptr", "block_indices"}},
       {"sinks", {2, 4, 2, 30, 60, 32, 32}, nullptr, {"sinks"}},
       {"bf16", {1, 4, 2, 30, 90, 64, 64}, [](Flags& f) { f.dtype = "bf16"; }, {}},
       {"f16", {1, 4, 2, 30, 90, 64, 64}, [](Flags& f) { f.dtype = "f16"; }, {}},
