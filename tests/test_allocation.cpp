@@ -1,5 +1,6 @@
 // A run allocates nothing: every allocation of the process is counted, the C library's and operator new's. The first
-// run of a process may start OpenMP's threads; from the second on the count must stand still.
+// run of a process may start OpenMP's threads; from the second on the count must stand still. Where the library does
+// allocate, each allocation fails once.
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <cerrno>
@@ -13,35 +14,55 @@
 #include "support/targets.hpp"
 
 // The sanitizers bring their own malloc; other C libraries have no second name for theirs.
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LANEWISE_MALLOC_IS_TAKEN 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LANEWISE_MALLOC_IS_TAKEN 1
+#endif
+#if defined(__GLIBC__) && !defined(LANEWISE_MALLOC_IS_TAKEN)
 #define LANEWISE_COUNTS_ALLOCATIONS 1
 
 namespace {
-std::atomic<int64_t> allocations{0};
+std::atomic<int64_t> allocations{0}, alive{0};
+// Allocations until one fails; 0: none does. Of the calling thread: others must not take its failure.
+thread_local int64_t until_failure = 0;
+
+bool fails() {
+  ++allocations;
+  if (until_failure == 0 || --until_failure > 0) return false;
+  errno = ENOMEM;
+  return true;
 }
+
+void* counted(void* memory) {
+  alive += memory != nullptr;
+  return memory;
+}
+}  // namespace
 
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
+void __libc_free(void*);
 
-// These take the place of the C library's for the whole process, shared libraries included; free stays.
-void* malloc(size_t size) {
-  ++allocations;
-  return __libc_malloc(size);
-}
-void* calloc(size_t count, size_t size) {
-  ++allocations;
-  return __libc_calloc(count, size);
-}
+// These take the place of the C library's for the whole process, shared libraries included.
+void* malloc(size_t size) { return fails() ? nullptr : counted(__libc_malloc(size)); }
+void* calloc(size_t count, size_t size) { return fails() ? nullptr : counted(__libc_calloc(count, size)); }
 void* realloc(void* old, size_t size) {
-  ++allocations;
-  return __libc_realloc(old, size);
+  if (fails()) return nullptr;
+  void* const moved = __libc_realloc(old, size);
+  alive += (moved != nullptr) - (old != nullptr && (moved != nullptr || size == 0));
+  return moved;
 }
-void* memalign(size_t alignment, size_t size) {
-  ++allocations;
-  return __libc_memalign(alignment, size);
+void* memalign(size_t alignment, size_t size) { return fails() ? nullptr : counted(__libc_memalign(alignment, size)); }
+void free(void* memory) {
+  alive -= memory != nullptr;
+  __libc_free(memory);
 }
 void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
 int posix_memalign(void** memory, size_t alignment, size_t size) {
@@ -114,6 +135,58 @@ TEST_CASE("wrong arguments allocate nothing either") {
   const int64_t after = allocations;
   CHECK(code == LW_INVALID_ARGUMENT);
   CHECK(after == before);
+}
+
+// Calls what(n) with the n-th allocation failing, for n = 1, 2, ... until no allocation is left to fail.
+template <class What>
+int64_t fail_each(const What& what) {
+  for (int64_t n = 1;; ++n) {
+    until_failure = n;
+    what();
+    const bool failed = until_failure == 0;
+    until_failure = 0;
+    if (!failed) return n - 1;
+  }
+}
+
+TEST_CASE("each allocation of plan_make and attend that fails is a status, and nothing leaks") {
+  Case c = Case().batch(2).heads(8, 2).len(130, 600).dims(64).causal();
+  for_each_target([&](const std::string& target) {
+    Prepared p = c.prepare();
+    lw_options options = lw_options_default();
+    options.target = target.c_str();
+    lw_status status = {};
+    const int64_t before = alive;
+    lw_plan* plan = nullptr;
+    const int64_t in_make = fail_each([&] {
+      lw_plan_free(plan);
+      plan = reinterpret_cast<lw_plan*>(&p);
+      const int64_t failing = until_failure;
+      status = lw_plan_make(&p.problem, &options, &plan);
+      const bool clean = until_failure > 0 ? status.code == LW_OK && plan != nullptr
+                                           : status.code == LW_OUT_OF_MEMORY && plan == nullptr;
+      until_failure = clean ? until_failure : failing + 1000;  // an assertion would allocate
+      if (!clean) status.code = -1;
+    });
+    lw_plan_free(plan);
+    CHECK(status.code == LW_OK);
+    CHECK(in_make == 1);
+    CHECK(alive == before);
+
+    const lw_executor executor = Executor::caller();
+    bool clean = true;
+    const int64_t before_attend = alive;
+    const int64_t in_attend = fail_each([&] {
+      status = lw_attend(&p.problem, &p.inputs, &p.outputs, &executor);
+      clean = clean && status.code == (until_failure > 0 ? LW_OK : LW_OUT_OF_MEMORY);
+      clean = clean && (status.code == LW_OK || (outputs_untouched(p) && status.message[0] != 0));
+    });
+    CHECK(clean);
+    CHECK(status.code == LW_OK);
+    CHECK(in_attend == 1);
+    CHECK(alive == before_attend);
+    count_case(target);
+  });
 }
 
 #else
