@@ -49,7 +49,7 @@ HWY_INLINE void ConvertFrom(const void* from, void* to, int32_t to_type, int64_t
 }
 
 // n elements behind one another. A NaN becomes the positive quiet NaN of the result's type.
-static void Convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) {
+static inline void Convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) {
   switch (from_type) {
     case LW_TYPE_BF16:
       return ConvertFrom<Bf16>(from, to, to_type, n);

@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // to[i] = address of key row begin + i, i < end - begin.
-static void FillAddresses(const KeyTensor& t, int64_t begin, int64_t end, const void** to) {
+static inline void FillAddresses(const KeyTensor& t, int64_t begin, int64_t end, const void** to) {
   const int64_t step = t.len_stride * storage_size(t.type);
   for (int64_t j = begin; j < end;) {  // page by page
     const int64_t page_end = t.page_table == nullptr ? end : HWY_MIN(end, (j / t.page_size + 1) * t.page_size);
@@ -37,8 +37,8 @@ HWY_INLINE size_t LinesOf(int32_t type, int64_t dim) {
 }
 
 // Addresses of rows begin ... end - 1, where they are or copied into `packed`: widened, or as they are for pairs.
-static void RowsOf(const Task& task, const KeyTensor& t, int64_t dim, float* packed, int64_t begin, int64_t end,
-                   const void** to) {
+static inline void RowsOf(const Task& task, const KeyTensor& t, int64_t dim, float* packed, int64_t begin, int64_t end,
+                          const void** to) {
   if (!IsPacked(t)) return FillAddresses(t, begin, end, to);
   const int64_t stride = PackedStride(dim);
   if (task.native_bf16) {

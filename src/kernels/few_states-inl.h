@@ -45,7 +45,7 @@ struct FewScratch {
 // Addresses past a block's that prefetch and whole vectors may look at.
 inline constexpr int64_t kAddressSlack = kBlockKeys + 128;
 
-static FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t rows) {
+static inline FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t rows) {
   FewScratch s = {};
   s.q = Carve(base, s.size, rows * qk_dim);
   s.probs = Carve(base, s.size, rows * kBlockKeys);
@@ -68,9 +68,10 @@ size_t KeysScratchSize(int64_t qk_dim, int64_t v_dim, int64_t rows) {
 }
 
 // merge(a, b) of the states of `rows` rows: max, sum [rows], acc [rows][v_dim]. a takes the result.
-static HWY_NOINLINE void MergeStates(size_t rows, size_t v_dim, float* HWY_RESTRICT max_a, float* HWY_RESTRICT sum_a,
-                                     float* HWY_RESTRICT acc_a, const float* HWY_RESTRICT max_b,
-                                     const float* HWY_RESTRICT sum_b, const float* HWY_RESTRICT acc_b) {
+static inline HWY_NOINLINE void MergeStates(size_t rows, size_t v_dim, float* HWY_RESTRICT max_a,
+                                            float* HWY_RESTRICT sum_a, float* HWY_RESTRICT acc_a,
+                                            const float* HWY_RESTRICT max_b, const float* HWY_RESTRICT sum_b,
+                                            const float* HWY_RESTRICT acc_b) {
   const hn::ScalableTag<float> d;
   const size_t N = hn::Lanes(d);
   for (size_t r = 0; r < rows; ++r) {
@@ -85,7 +86,7 @@ static HWY_NOINLINE void MergeStates(size_t rows, size_t v_dim, float* HWY_RESTR
   }
 }
 
-static void EmptyStates(size_t rows, size_t v_dim, float* max, float* sum, float* acc) {
+static inline void EmptyStates(size_t rows, size_t v_dim, float* max, float* sum, float* acc) {
   for (size_t r = 0; r < rows; ++r) {
     max[r] = kNoMax;
     sum[r] = 0.0f;
@@ -94,7 +95,7 @@ static void EmptyStates(size_t rows, size_t v_dim, float* max, float* sum, float
 }
 
 // Row states: empty, or an earlier run's.
-static void StartRowStates(const Task& task, FewScratch& s) {
+static inline void StartRowStates(const Task& task, FewScratch& s) {
   const int64_t rows = task.row_end - task.row_begin;
   EmptyStates(static_cast<size_t>(rows), static_cast<size_t>(task.v_dim), s.row_max, s.row_sum, s.row_acc);
   if (!task.state_in.given()) return;
@@ -139,7 +140,7 @@ HWY_INLINE void StoreRow(const ResultTensor& to, int64_t row, int64_t group_size
 }
 
 // out, lse and state of the task's rows from their final states: the forms of rows_io-inl.h's StoreResults.
-static HWY_NOINLINE void StoreFewResults(const Task& task, const FewScratch& s) {
+static inline HWY_NOINLINE void StoreFewResults(const Task& task, const FewScratch& s) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const V zero = hn::Zero(d);

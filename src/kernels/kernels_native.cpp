@@ -13,11 +13,12 @@
 #include "src/kernels/native_few-inl.h"
 #include "src/kernels/native_tiles-inl.h"
 
+// clang refuses a region for a target in which nothing is declared.
+#if HWY_NATIVE_DOT_BF16
 HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 
-#if HWY_NATIVE_DOT_BF16
 void NativeRowsInLanes(const Task& task) { AttendRows<NativeTiles>(task); }
 
 FewLoops FewLoopsNative() {
@@ -25,8 +26,8 @@ FewLoops FewLoopsNative() {
   FillPairLoops(loops);
   return loops;
 }
-#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace lanewise
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_NATIVE_DOT_BF16

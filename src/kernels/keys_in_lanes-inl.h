@@ -40,7 +40,7 @@ struct FewVisible {
   int64_t any_begin, any_end;
 };
 
-static FewVisible VisibleOf(const Task& task) {
+static inline FewVisible VisibleOf(const Task& task) {
   FewVisible visible;
   visible.any_begin = task.key_end;
   visible.any_end = task.key_begin;
@@ -88,7 +88,7 @@ static HWY_INLINE bool AllFiniteRows(int32_t type, const void* const* v, int64_t
 
 // Hides scores of a row at keys outside [begin, end) of the block; the row's maximum over visible ones; then probs in
 // place.
-static HWY_NOINLINE float ProbsOfRow(float* HWY_RESTRICT s, int64_t n, int64_t begin, int64_t end) {
+static inline HWY_NOINLINE float ProbsOfRow(float* HWY_RESTRICT s, int64_t n, int64_t begin, int64_t end) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
@@ -126,14 +126,14 @@ HWY_INLINE FewLoops LoopsFor(const Task& task, int32_t type) {
 }
 
 // Dots of native_bf16 come without factor.
-static HWY_NOINLINE void ScaleScores(float factor, int64_t n, float* HWY_RESTRICT s) {
+static inline HWY_NOINLINE void ScaleScores(float factor, int64_t n, float* HWY_RESTRICT s) {
   const hn::ScalableTag<float> d;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t j = 0; j < n; j += N) hn::Store(hn::Mul(hn::Load(d, s + j), hn::Set(d, factor)), d, s + j);
 }
 
 // n probs, rounded to bf16, become pairs: p[i] holds keys 2i and 2i + 1.
-static HWY_NOINLINE void PairProbs(int64_t n, float* HWY_RESTRICT p) {
+static inline HWY_NOINLINE void PairProbs(int64_t n, float* HWY_RESTRICT p) {
 #if HWY_NATIVE_DOT_BF16
   const hn::ScalableTag<float> d;
   const hn::Repartition<hwy::bfloat16_t, decltype(d)> d16;
@@ -149,9 +149,9 @@ static HWY_NOINLINE void PairProbs(int64_t n, float* HWY_RESTRICT p) {
 }
 
 // Values of one row's keys [begin, end): hidden ones may be NaN or infinite.
-static HWY_NOINLINE void ValuesOfRow(const Task& task, const FewLoops& loops, const float* probs, const void* const* v,
-                                     int64_t n, int64_t begin, int64_t end, const PrefetchRows& prefetch,
-                                     const FewScratch& s, float* acc, float* sum) {
+static inline HWY_NOINLINE void ValuesOfRow(const Task& task, const FewLoops& loops, const float* probs,
+                                            const void* const* v, int64_t n, int64_t begin, int64_t end,
+                                            const PrefetchRows& prefetch, const FewScratch& s, float* acc, float* sum) {
   const size_t v_dim = static_cast<size_t>(task.v_dim);
   if (!task.native_bf16) {
     loops.value[1](probs, v, v_dim, static_cast<size_t>(begin), static_cast<size_t>(end), prefetch, acc, sum);
@@ -164,8 +164,8 @@ static HWY_NOINLINE void ValuesOfRow(const Task& task, const FewLoops& loops, co
 }
 
 // The state of one block of n keys for all rows of the task, into block_max, block_sum, block_acc.
-static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, int64_t first_key, int64_t n,
-                                  const BlockAddresses& addresses, FewScratch& s) {
+static inline HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, int64_t first_key, int64_t n,
+                                         const BlockAddresses& addresses, FewScratch& s) {
   const void* const* const k = addresses.k;
   const void* const* const v = addresses.v;
   const int32_t k_type = TypeAsRead(task, task.k), v_type = TypeAsRead(task, task.v);
@@ -212,8 +212,8 @@ static HWY_NOINLINE void FewBlock(const Task& task, const FewVisible& visible, i
 // Addresses run on from keys to values to the next block's keys, so that prefetch looks ahead in the order of reading.
 // Keys are filled up to whole vectors with the last one; the end of the list repeats. lead, trail: zero rows before and
 // behind the keys and values, which make pairs whole.
-static BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t begin, int64_t end, int64_t next_begin,
-                                  int64_t next_end, int64_t lead, int64_t trail) {
+static inline BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t begin, int64_t end,
+                                         int64_t next_begin, int64_t next_end, int64_t lead, int64_t trail) {
   constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   const int64_t n = lead + end - begin + trail;
   const int64_t whole = (n + kWhole - 1) / kWhole * kWhole;
@@ -235,8 +235,8 @@ static BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t
 }
 
 // Addresses as AddressesOf lists them, of the keys in sight.
-static BlockAddresses AddressesInSight(const Task& task, const FewScratch& s, const FewSight& sight,
-                                       const FewSight& next_sight) {
+static inline BlockAddresses AddressesInSight(const Task& task, const FewScratch& s, const FewSight& sight,
+                                              const FewSight& next_sight) {
   constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   const int64_t n = sight.keys;
   const int64_t whole = (n + kWhole - 1) / kWhole * kWhole;
@@ -253,8 +253,8 @@ static BlockAddresses AddressesInSight(const Task& task, const FewScratch& s, co
 }
 
 // FewBlock for the keys in sight of a block of n keys.
-static HWY_NOINLINE void RuledFewBlock(const Task& task, const FewRules& rules, const FewSight& sight, int64_t n,
-                                       const BlockAddresses& addresses, FewScratch& s) {
+static inline HWY_NOINLINE void RuledFewBlock(const Task& task, const FewRules& rules, const FewSight& sight, int64_t n,
+                                              const BlockAddresses& addresses, FewScratch& s) {
   const void* const* const k = addresses.k;
   const void* const* const v = addresses.v;
   const int32_t k_type = TypeAsRead(task, task.k), v_type = TypeAsRead(task, task.v);
@@ -300,7 +300,7 @@ HWY_INLINE void LoadFewQueriesOf(const Task& task, float* HWY_RESTRICT q) {
   }
 }
 // Pairs of dims as they are, for native_bf16.
-static HWY_NOINLINE void LoadFewQueryPairs(const Task& task, float* HWY_RESTRICT q) {
+static inline HWY_NOINLINE void LoadFewQueryPairs(const Task& task, float* HWY_RESTRICT q) {
   for (int64_t row = task.row_begin; row < task.row_end; ++row) {
     const Bf16* from = static_cast<const Bf16*>(task.q.data) + RowOffset(task.q, row, task.group_size);
     for (int64_t c = 0; c < task.qk_dim; c += 2) {
@@ -309,7 +309,7 @@ static HWY_NOINLINE void LoadFewQueryPairs(const Task& task, float* HWY_RESTRICT
     }
   }
 }
-static HWY_NOINLINE void LoadFewQueries(const Task& task, float* HWY_RESTRICT q) {
+static inline HWY_NOINLINE void LoadFewQueries(const Task& task, float* HWY_RESTRICT q) {
   if (task.native_bf16) return LoadFewQueryPairs(task, q);
   switch (task.q.type) {
     case LW_TYPE_BF16:

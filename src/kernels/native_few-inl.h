@@ -19,12 +19,12 @@
 #include "src/kernels/few_tiles-inl.h"
 #include "src/kernels/pair_dot-inl.h"
 
+// clang refuses a region for a target in which nothing is declared.
+#if HWY_NATIVE_DOT_BF16
 HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-#if HWY_NATIVE_DOT_BF16
 
 struct Bf16Pair {
   Bf16 even, odd;
@@ -156,10 +156,9 @@ HWY_INLINE void FillPairLoops(FewLoops& loops) {
   if constexpr (kRows > 1) FillPairLoops<kRows - 1>(loops);
 }
 
-#endif  // HWY_NATIVE_DOT_BF16
-
 }  // namespace HWY_NAMESPACE
 }  // namespace lanewise
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_NATIVE_DOT_BF16
 
 #endif  // per-target guard

@@ -25,12 +25,12 @@
 #include "src/kernels/rules-inl.h"
 #include "src/kernels/softmax_state-inl.h"
 
+// clang refuses a region for a target in which nothing is declared.
+#if HWY_NATIVE_DOT_BF16
 HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-#if HWY_NATIVE_DOT_BF16
 
 // Runs of keys of a block, whole pairs each, in order. A gap of fewer keys than kSmallGap is computed and hidden: tiles are
 // about as wide.
@@ -225,8 +225,8 @@ HWY_NOINLINE void AddSeenPairValues(const float* HWY_RESTRICT p, const float* HW
 // ---- Tensors --------------------------------------------------------------------------------------------------------
 
 // q[i][r] = pair i of dims of row row_begin + r; lanes past `rows` repeat the last row.
-static HWY_NOINLINE void LoadQueryPairs(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
-                                        float* HWY_RESTRICT q) {
+static inline HWY_NOINLINE void LoadQueryPairs(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                               float* HWY_RESTRICT q) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const size_t N = hn::Lanes(d);
@@ -266,8 +266,8 @@ HWY_INLINE const Bf16* ListedRow(const KeyTensor& t, int64_t block_row, const Ke
 }
 
 // packed[j * stride + i] = pair i of dims of key j.
-static HWY_NOINLINE void PackKeyPairs(const KeyTensor& t, int64_t dim, int64_t block_row, const KeyBits& any,
-                                      const PairRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
+static inline HWY_NOINLINE void PackKeyPairs(const KeyTensor& t, int64_t dim, int64_t block_row, const KeyBits& any,
+                                             const PairRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
   const Bf16 zero = {0};
   for (int64_t n = 0; n < runs.count; ++n) {
     for (int64_t j = runs.begin[n]; j < runs.end[n]; ++j) {
@@ -289,8 +289,8 @@ static HWY_NOINLINE void PackKeyPairs(const KeyTensor& t, int64_t dim, int64_t b
 }
 
 // packed[i * stride + x] = dim x of keys 2i and 2i + 1.
-static HWY_NOINLINE void PackValuePairs(const KeyTensor& t, int64_t dim, int64_t block_row, const KeyBits& any,
-                                        const PairRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
+static inline HWY_NOINLINE void PackValuePairs(const KeyTensor& t, int64_t dim, int64_t block_row, const KeyBits& any,
+                                               const PairRuns& runs, float* HWY_RESTRICT packed, int64_t stride) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
   const hn::Rebind<uint16_t, decltype(d)> d16;
@@ -317,7 +317,7 @@ static HWY_NOINLINE void PackValuePairs(const KeyTensor& t, int64_t dim, int64_t
 }
 
 // Value pairs of a run hold only finite values.
-static HWY_NOINLINE bool AllFinitePairs(const KeyBlock& v, int64_t begin, int64_t end, size_t v_dim) {
+static inline HWY_NOINLINE bool AllFinitePairs(const KeyBlock& v, int64_t begin, int64_t end, size_t v_dim) {
   const hn::ScalableTag<float> d;
   const size_t N = hn::Lanes(d);
   auto bad = hn::Zero(d);  // x * 0 is NaN for NaN and infinities, and stays
@@ -333,7 +333,7 @@ static HWY_NOINLINE bool AllFinitePairs(const KeyBlock& v, int64_t begin, int64_
 // ---- Blocks ---------------------------------------------------------------------------------------------------------
 
 // Runs around the listed keys.
-static HWY_NOINLINE void FindPairRuns(const KeyBits& any, PairRuns& runs) {
+static inline HWY_NOINLINE void FindPairRuns(const KeyBits& any, PairRuns& runs) {
   KeyBits whole;
   for (int64_t w = 0; w < kBlockWords; ++w) {
     const uint32_t word = any.word[w];
@@ -490,10 +490,9 @@ struct NativeTiles {
   }
 };
 
-#endif  // HWY_NATIVE_DOT_BF16
-
 }  // namespace HWY_NAMESPACE
 }  // namespace lanewise
 HWY_AFTER_NAMESPACE();
+#endif  // HWY_NATIVE_DOT_BF16
 
 #endif  // per-target guard

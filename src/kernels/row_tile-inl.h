@@ -55,7 +55,7 @@ struct KeyBlock {
 };
 
 // Rows of v in [begin, end) hold only finite values.
-static HWY_NOINLINE bool AllFinite(const KeyBlock& v, int64_t begin, int64_t end, size_t v_dim) {
+static inline HWY_NOINLINE bool AllFinite(const KeyBlock& v, int64_t begin, int64_t end, size_t v_dim) {
   const hn::ScalableTag<float> d;
   const size_t N = hn::Lanes(d);
   auto bad = hn::Zero(d);  // x * 0 is NaN for NaN and infinities, and stays

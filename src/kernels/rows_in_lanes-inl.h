@@ -182,7 +182,7 @@ HWY_INLINE AttendBlockFunction AttendBlockFor(size_t vectors) {
 }
 
 // Merges the span's state into the row's.
-static HWY_NOINLINE void FinishSpan(const Task& task, const RowTile& tile) {
+static inline HWY_NOINLINE void FinishSpan(const Task& task, const RowTile& tile) {
   const hn::ScalableTag<float> d;
   const size_t N = hn::Lanes(d);
   const size_t rows = tile.vectors * N;
@@ -199,7 +199,7 @@ static HWY_NOINLINE void FinishSpan(const Task& task, const RowTile& tile) {
 }
 
 // Delivers the span's state: rows of the tile within states of `rows` rows.
-static HWY_NOINLINE void DeliverSpan(const Task& task, const RowTile& tile, int64_t rows, float* state) {
+static inline HWY_NOINLINE void DeliverSpan(const Task& task, const RowTile& tile, int64_t rows, float* state) {
   const int64_t row = tile.row_begin - task.row_begin;
   ResultTensor to;
   to.data = state + row;
@@ -214,7 +214,7 @@ static HWY_NOINLINE void DeliverSpan(const Task& task, const RowTile& tile, int6
 }
 
 // What each lane of the tile may see of the task's keys.
-static void SetVisible(const Task& task, RowTile& tile) {
+static inline void SetVisible(const Task& task, RowTile& tile) {
   const int64_t lanes = static_cast<int64_t>(tile.vectors * hn::Lanes(hn::ScalableTag<float>()));
   tile.any_begin = tile.all_end = task.key_end;
   tile.any_end = tile.all_begin = task.key_begin;
@@ -248,8 +248,8 @@ HWY_INLINE int64_t TilesOf(int64_t rows) {
   return (vectors + int64_t{kMaxVectors} - 1) / int64_t{kMaxVectors};
 }
 
-static RowsScratch CarveRowsScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k, bool pack_v,
-                                    RowTile* tile) {
+static inline RowsScratch CarveRowsScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k,
+                                           bool pack_v, RowTile* tile) {
   const int64_t lanes = static_cast<int64_t>(kMaxVectors * hn::Lanes(hn::ScalableTag<float>()));
   RowsScratch scratch = {};
   scratch.probs = Carve(base, scratch.size, kBlockKeys * lanes);
@@ -291,8 +291,9 @@ HWY_INLINE KeyBlock BlockOf(const KeyTensor& t, int64_t dim, bool pack, float* p
 
 // One block under rules that are not plain: tiles look first, so that keys which none of them sees are neither read nor
 // copied.
-static HWY_NOINLINE void AttendRuledBlock(const Task& task, RowTile* tile, int64_t tiles, const RowsScratch& scratch,
-                                          int64_t block_row, int64_t block_end, Fetcher& fetcher) {
+static inline HWY_NOINLINE void AttendRuledBlock(const Task& task, RowTile* tile, int64_t tiles,
+                                                 const RowsScratch& scratch, int64_t block_row, int64_t block_end,
+                                                 Fetcher& fetcher) {
   KeyBits any = KeyBits();
   for (int64_t t = 0; t < tiles; ++t) {
     SeeBlock(task, tile[t], block_row, block_end - block_row);
@@ -308,7 +309,7 @@ static HWY_NOINLINE void AttendRuledBlock(const Task& task, RowTile* tile, int64
 
 // Starts the way of a tile's queries and output rows into the caches, in order of memory: both are touched 16 bytes of a
 // row at a time later. Short sequences, where each row is used once, gain 2 %.
-static HWY_NOINLINE void FetchRows(const Task& task, const RowTile& tile) {
+static inline HWY_NOINLINE void FetchRows(const Task& task, const RowTile& tile) {
   const int64_t q_size = storage_size(task.q.type), out_size = storage_size(task.out.type);
   for (int64_t r = tile.row_begin; r < tile.row_begin + tile.rows; ++r) {
     const char* q = static_cast<const char*>(task.q.data) + RowOffset(task.q, r, task.group_size) * q_size;

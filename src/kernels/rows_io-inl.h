@@ -151,8 +151,8 @@ static HWY_INLINE void StartStates(const Task& task, size_t vectors, float* HWY_
 }
 
 // An earlier run's states.
-static HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
-                                    float* HWY_RESTRICT max, float* HWY_RESTRICT sum, float* HWY_RESTRICT acc) {
+static inline HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                           float* HWY_RESTRICT max, float* HWY_RESTRICT sum, float* HWY_RESTRICT acc) {
   const size_t lanes = vectors * hn::Lanes(hn::ScalableTag<float>());
   const ConstStateTensors& in = task.state_in;
   for (size_t r = 0; r < lanes; ++r) {
@@ -217,9 +217,9 @@ static HWY_INLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int6
 }
 
 // Merges the rows' sinks into their final states. `spare`: scratch of `vectors` vectors.
-static HWY_NOINLINE void AddSinks(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
-                                  float* HWY_RESTRICT max, float* HWY_RESTRICT sum, float* HWY_RESTRICT acc,
-                                  float* HWY_RESTRICT spare) {
+static inline HWY_NOINLINE void AddSinks(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                         float* HWY_RESTRICT max, float* HWY_RESTRICT sum, float* HWY_RESTRICT acc,
+                                         float* HWY_RESTRICT spare) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const size_t N = hn::Lanes(d);
@@ -241,9 +241,9 @@ static HWY_NOINLINE void AddSinks(const Task& task, int64_t row_begin, int64_t r
 }
 
 // out, lse and state of one tile from its final state. `spare`: scratch of at least 256 rows of lanes.
-static HWY_NOINLINE void StoreResults(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
-                                      float* HWY_RESTRICT max, float* HWY_RESTRICT sum, float* HWY_RESTRICT acc,
-                                      float* HWY_RESTRICT spare) {
+static inline HWY_NOINLINE void StoreResults(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
+                                             float* HWY_RESTRICT max, float* HWY_RESTRICT sum, float* HWY_RESTRICT acc,
+                                             float* HWY_RESTRICT spare) {
   const hn::ScalableTag<float> d;
   const size_t N = hn::Lanes(d);
   const size_t lanes = vectors * N;

@@ -47,7 +47,7 @@ struct FewSight {
   bool edge = false;  // some row does not see some key of the groups
 };
 
-static HWY_NOINLINE void StartFewRules(const Task& task, FewRules& rules) {
+static inline HWY_NOINLINE void StartFewRules(const Task& task, FewRules& rules) {
   for (int64_t r = 0; r < task.row_end - task.row_begin; ++r) {
     const int64_t row = task.row_begin + r;
     rules.position[r] = position_of(task, row);
@@ -68,8 +68,8 @@ HWY_INLINE int64_t BlockRow(const Task& task, int64_t key) {
 }
 
 // Keys [block_row, block_end) against the task's rows.
-static HWY_NOINLINE void SeeFew(const Task& task, const FewRules& rules, int64_t block_row, int64_t block_end,
-                                FewSight& sight) {
+static inline HWY_NOINLINE void SeeFew(const Task& task, const FewRules& rules, int64_t block_row, int64_t block_end,
+                                       FewSight& sight) {
   sight = FewSight();
   sight.block_row = block_row;
   const int64_t n = block_end - block_row;
@@ -92,8 +92,8 @@ static HWY_NOINLINE void SeeFew(const Task& task, const FewRules& rules, int64_t
 
 // Addresses of the sight's keys, where they are or copied into `packed`. Keys that no row sees get a seen one's, or, in
 // pairs, zero_row.
-static void AddressesOfSight(const Task& task, const KeyTensor& t, int64_t dim, float* packed, const FewSight& sight,
-                             const float* zero_row, const void** to) {
+static inline void AddressesOfSight(const Task& task, const KeyTensor& t, int64_t dim, float* packed,
+                                    const FewSight& sight, const float* zero_row, const void** to) {
   const int64_t stride = PackedStride(dim);
   int64_t left = sight.keys;
   for (int64_t g = 0; g < sight.groups; ++g) {
@@ -129,8 +129,8 @@ HWY_INLINE hn::Vec<D> RowBias(D d, const QueryTensor& bias, const char* row, int
 
 // Scores of row r of the task become scores after all rules, hidden ones kHidden; the row's maximum over visible ones;
 // then probs in place. n: keys of the block.
-static HWY_NOINLINE float RuledProbsOfRow(const Task& task, const FewRules& rules, const FewSight& sight, int64_t r,
-                                          int64_t n, float* HWY_RESTRICT s) {
+static inline HWY_NOINLINE float RuledProbsOfRow(const Task& task, const FewRules& rules, const FewSight& sight,
+                                                 int64_t r, int64_t n, float* HWY_RESTRICT s) {
   const hn::ScalableTag<float> d;
   const hn::RebindToUnsigned<decltype(d)> du;
   using V = hn::Vec<decltype(d)>;
@@ -169,8 +169,9 @@ static HWY_NOINLINE float RuledProbsOfRow(const Task& task, const FewRules& rule
 
 // The probs and value addresses of the keys that one row sees, moved together. `list`: room for them and what prefetch
 // looks at.
-static HWY_NOINLINE size_t SeenOfRow(const Task& task, const FewSight& sight, int64_t r, float* HWY_RESTRICT probs,
-                                     const void* const* v, const float* zero_row, const void** list) {
+static inline HWY_NOINLINE size_t SeenOfRow(const Task& task, const FewSight& sight, int64_t r,
+                                            float* HWY_RESTRICT probs, const void* const* v, const float* zero_row,
+                                            const void** list) {
   size_t count = 0;
   if (task.native_bf16) {  // pairs stay together
     for (; count < static_cast<size_t>(sight.keys); ++count) {

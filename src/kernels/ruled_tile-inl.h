@@ -27,7 +27,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Sets up what does not change from block to block.
-static HWY_NOINLINE void StartRules(const Task& task, RowTile& tile) {
+static inline HWY_NOINLINE void StartRules(const Task& task, RowTile& tile) {
   TileRules& rules = tile.rules;
   const size_t lanes = tile.vectors * hn::Lanes(hn::ScalableTag<float>());
   for (size_t r = 0; r < lanes; ++r) {
@@ -39,7 +39,7 @@ static HWY_NOINLINE void StartRules(const Task& task, RowTile& tile) {
 }
 
 // Keys [block_row, block_row + n) against the tile's rows.
-static HWY_NOINLINE void SeeBlock(const Task& task, RowTile& tile, int64_t block_row, int64_t n) {
+static inline HWY_NOINLINE void SeeBlock(const Task& task, RowTile& tile, int64_t block_row, int64_t n) {
   const size_t N = hn::Lanes(hn::ScalableTag<float>());
   const size_t lanes = tile.vectors * N;
   TileRules& rules = tile.rules;
@@ -74,7 +74,7 @@ HWY_INLINE uint32_t GroupsOf(const KeyBits& bits) {
   return groups;
 }
 
-static HWY_NOINLINE void FindRuns(const TileRules& rules, size_t vectors, KeyRuns& runs) {
+static inline HWY_NOINLINE void FindRuns(const TileRules& rules, size_t vectors, KeyRuns& runs) {
   uint32_t groups[kMaxVectors];
   for (size_t i = 0; i < vectors; ++i) groups[i] = GroupsOf(rules.of_vector[i]);
   const int64_t first_key = NextBit(rules.any, 0, true), end_key = EndOfBits(rules.any);
@@ -225,8 +225,8 @@ HWY_NOINLINE void AddSeenValues(const float* HWY_RESTRICT p, const float* HWY_RE
 
 // K or V of a block whose first key row is block_row, where it is or, of the keys that are seen, copied into `packed`.
 // The other keys of their groups, which tiles compute and hide, become 0 there.
-static HWY_NOINLINE KeyBlock RunsOf(const KeyTensor& t, int64_t dim, bool pack, float* packed, int64_t block_row,
-                                    const KeyBits& any) {
+static inline HWY_NOINLINE KeyBlock RunsOf(const KeyTensor& t, int64_t dim, bool pack, float* packed, int64_t block_row,
+                                           const KeyBits& any) {
   if (!pack) return {static_cast<const float*>(t.data) + block_row * t.len_stride, t.len_stride};
   const int64_t stride = PackedStride(dim);
   const int64_t end = EndOfBits(any);

@@ -83,7 +83,7 @@ HWY_INLINE void PutBits(KeyBits& to, int64_t at, uint64_t bits) {
 }
 
 // Flags of n bytes.
-static HWY_NOINLINE void BitsOfBytes(const uint8_t* flags, int64_t n, KeyBits& to) {
+static inline HWY_NOINLINE void BitsOfBytes(const uint8_t* flags, int64_t n, KeyBits& to) {
   const hn::CappedTag<uint8_t, 64> d;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
@@ -92,7 +92,7 @@ static HWY_NOINLINE void BitsOfBytes(const uint8_t* flags, int64_t n, KeyBits& t
 }
 
 // n bits from bit `from` of `bytes`: reads no byte that holds none of them.
-static HWY_NOINLINE void BitsOfBits(const uint8_t* bytes, int64_t from, int64_t n, KeyBits& to) {
+static inline HWY_NOINLINE void BitsOfBits(const uint8_t* bytes, int64_t from, int64_t n, KeyBits& to) {
   const int64_t last = (from + n - 1) / 8;
   for (int64_t w = 0; 32 * w < n; ++w) {
     const int64_t byte = (from + 32 * w) / 8;
@@ -115,7 +115,8 @@ HWY_INLINE float BiasValue(const QueryTensor& bias, const char* row, int64_t col
 }
 
 // Biases of n columns that do not hide their key; none before column 0.
-static HWY_NOINLINE void BitsOfBias(const QueryTensor& bias, const char* row, int64_t column, int64_t n, KeyBits& to) {
+static inline HWY_NOINLINE void BitsOfBias(const QueryTensor& bias, const char* row, int64_t column, int64_t n,
+                                           KeyBits& to) {
   const hn::ScalableTag<float> d;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = HWY_MAX(int64_t{0}, -column);
@@ -134,7 +135,8 @@ HWY_INLINE const char* BiasRow(const Task& task, int64_t row) {
 }
 
 // Keys that the mask lets the row see.
-static HWY_NOINLINE void BitsOfMask(const Task& task, const uint8_t* row, int64_t first, int64_t n, KeyBits& to) {
+static inline HWY_NOINLINE void BitsOfMask(const Task& task, const uint8_t* row, int64_t first, int64_t n,
+                                           KeyBits& to) {
   const bool bits = task.mask.type == LW_TYPE_BITS;
   const int64_t column = first - task.mask_begin;
   if (column >= 0 && bits) return BitsOfBits(row, column, n, to);
@@ -147,8 +149,8 @@ static HWY_NOINLINE void BitsOfMask(const Task& task, const uint8_t* row, int64_
 }
 
 // Key rows of the listed tiles: indices ascend.
-static HWY_NOINLINE void BitsOfTiles(const BlockMask& mask, const int32_t* list, int64_t count, int64_t first,
-                                     int64_t n, KeyBits& to) {
+static inline HWY_NOINLINE void BitsOfTiles(const BlockMask& mask, const int32_t* list, int64_t count, int64_t first,
+                                            int64_t n, KeyBits& to) {
   int64_t low = 0, high = count;  // the first tile that ends behind `first`
   while (low < high) {
     const int64_t middle = (low + high) / 2;
@@ -184,8 +186,8 @@ struct SharedRowBits {
 };
 
 // Keys of [first, first + n) that row `row` of the task sees, of which it reaches `reach`.
-static HWY_NOINLINE void RowBits(const Task& task, int64_t row, const Reach& reach, int64_t first, int64_t n,
-                                 SharedRowBits& shared, KeyBits& to) {
+static inline HWY_NOINLINE void RowBits(const Task& task, int64_t row, const Reach& reach, int64_t first, int64_t n,
+                                        SharedRowBits& shared, KeyBits& to) {
   to = KeyBits();
   AddRange(to, reach.begin - first, HWY_MIN(n, reach.end - first));
   if (reach.prefix > 0) AddRange(to, -first, HWY_MIN(n, reach.prefix - first));
