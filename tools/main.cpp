@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <new>
 #include <string>
 #include <system_error>
@@ -87,11 +89,29 @@ int run(int argc, char** argv) {
   }
 }
 
+// CLI11's validators are objects that exist before main, and allocate: an exception there ends in terminate, which would
+// abort. Runs before all of them.
+[[gnu::constructor(101)]] void end_cleanly_without_memory() {
+  std::set_terminate([] {
+    try {
+      if (std::current_exception()) throw;
+    } catch (const std::bad_alloc&) {
+      std::fputs("lanewise: out of memory\n", stderr);
+      std::_Exit(lanewise::tools::kWrongInput);
+    } catch (...) {
+      std::fputs("lanewise: internal error: an exception nobody caught\n", stderr);
+    }
+    std::abort();
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return report("lanewise", "out of memory", lanewise::tools::kWrongInput);
   } catch (const std::exception& error) {  // no memory for the command line itself
     return report("lanewise", error.what(), lanewise::tools::kWrongInput);
   }
