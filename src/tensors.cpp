@@ -81,7 +81,7 @@ lw_status check_tensor(const char* name, const void* data, int32_t type, int32_t
   if ((low < 0 && at < static_cast<uintptr_t>(-low)) || at + static_cast<uintptr_t>(high) < at) {
     return failure(LW_INVALID_ARGUMENT, "%s with its strides runs out of the address space", name);
   }
-  range = Range{static_cast<const char*>(data) + low, static_cast<const char*>(data) + high, high - low == count};
+  range = Range{static_cast<const char*>(data) + low, static_cast<const char*>(data) + high, high - low == count, data};
   return ok();
 }
 
@@ -116,7 +116,7 @@ lw_status check_output_strides(const char* name, const int64_t (&stride)[4], con
 
 bool overlaps(const Range& a, const Range& b) {
   if (a.begin == nullptr || b.begin == nullptr) return false;
-  if (a.begin == b.begin) return true;
+  if (a.begin == b.begin || a.first == b.first) return true;
   return a.dense && b.dense && a.begin < b.end && b.begin < a.end;
 }
 

@@ -20,8 +20,9 @@ struct Axes {
 // The bytes between a tensor's lowest and highest element; begin is nullptr for a tensor without elements.
 struct Range {
   const char* begin;
-  const char* end;  // one past the last byte
-  bool dense;       // every byte between belongs to the tensor
+  const char* end;              // one past the last byte
+  bool dense;                   // every byte between belongs to the tensor
+  const void* first = nullptr;  // element [0, 0, 0, 0]: not the lowest where a stride is negative
 };
 
 bool is_empty(const Axes& axes);

@@ -29,6 +29,7 @@ void place_bytes(lw_const_tensor& tensor, GuardedBuffer& buffer, const Array& ar
     const int64_t reach = (array.shape[axis] - 1) * stride[axis];
     (reach < 0 ? low : high) += reach;
   }
+  if (array.values.empty()) low = high = 0;
   buffer = GuardedBuffer(static_cast<size_t>(high - low + 1), edge);
   for (size_t n = 0; n < buffer.size(); ++n) buffer.data()[n] = n % 3 == 0;
   uint8_t* const data = buffer.data() - low;
@@ -46,7 +47,7 @@ void place_bytes(lw_const_tensor& tensor, GuardedBuffer& buffer, const Array& ar
 void place_bits(lw_const_tensor& tensor, GuardedBuffer& buffer, const Array& array, Edge edge) {
   const int64_t row_bytes = (array.shape[3] + 7) / 8 + 1;
   const int64_t rows = array.shape[0] * array.shape[1] * array.shape[2];
-  buffer = GuardedBuffer(static_cast<size_t>(rows * row_bytes - 1), edge);
+  buffer = GuardedBuffer(static_cast<size_t>(rows > 0 ? rows * row_bytes - 1 : 0), edge);
   for (size_t n = 0; n < buffer.size(); ++n) buffer.data()[n] = n % 2 ? 0x55 : 0xaa;
   tensor = lw_const_tensor();
   tensor.data = buffer.data();
