@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "src/plan.hpp"
 #include "support/case.hpp"
 #include "support/targets.hpp"
 
@@ -100,6 +101,22 @@ TEST_CASE("the first slot behind the last page is refused, and nothing is writte
     CHECK(std::string(status.message).find("slots[1] is " + std::to_string(slot)) == 0);
     CHECK(memory.untouched());
   }
+}
+
+TEST_CASE("a workspace has room for each of its parts") {
+  for_each_target([&](const std::string& target) {
+    for (const int64_t kv_len : {300, 9000}) {
+      Prepared p = Case().batch(2).heads(4, 2).len(5, kv_len).dims(32).prepare();
+      const PreparedPlan plan(p.problem, target);
+      for (const int32_t threads : {1, 2, 7}) {
+        const lanewise::WorkspaceLayout parts = lanewise::workspace_layout(*plan.get(), threads);
+        CHECK((parts.arrivals > 0) == (threads > 1));
+        CHECK(lw_plan_workspace_size(plan.get(), threads) ==
+              parts.states + parts.arrivals + threads * plan.get()->task_scratch);
+      }
+    }
+    count_case(target);
+  });
 }
 
 }  // namespace
