@@ -1,6 +1,6 @@
 // Checks of a run that random wrong calls (tests/fuzz) and mutations (tools/mutate.py) showed to be missing, or missed.
 #include <catch2/catch_test_macros.hpp>
-#include <cstring>
+#include <limits>
 #include <string>
 
 #include "src/plan.hpp"
@@ -75,6 +75,22 @@ TEST_CASE("a run that continues from a state starts at a span") {
     Prepared p = rest.prepare();
     writable(p.inputs.kv_starts)[0] = start;
     refused(p, "kv_starts[0] is " + std::to_string(start));
+  }
+}
+
+TEST_CASE("a state whose sum is infinite gives an infinite lse, a NaN sum a NaN") {
+  Case whole = Case().heads(1, 1).len(2, 4200).dims(4);
+  const Result first = whole.key_part(0, 4096).with_state().run({targets().at(0)});
+  for (const float sum : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    Case rest = whole.key_part(4096, 4200);
+    Result odd = first;
+    odd.state_sum.fill(sum);
+    rest.continue_from(odd);
+    for_each_target([&](const std::string& target) {
+      const Result result = rest.run({target});
+      REQUIRE(result.status.code == LW_OK);
+      for (const float lse : result.lse.values) CHECK(agrees(static_cast<double>(lse), static_cast<double>(sum), 0));
+    });
   }
 }
 
