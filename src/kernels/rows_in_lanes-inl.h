@@ -431,7 +431,7 @@ HWY_INLINE void AttendRows(const Task& task) {
       }
       StartStates(task, to.vectors, to.span_max, to.span_sum, to.span_acc);
     }
-    state += piece_state_size(rows, task.v_dim);
+    if (delivers) state += piece_state_size(rows, task.v_dim);
   }
   if (delivers) return;
 

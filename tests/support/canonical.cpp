@@ -30,7 +30,8 @@ struct State {
   std::vector<float> acc;
 };
 
-float pow2(float n) { return n < -125 ? 0.0f : std::ldexp(1.0f, static_cast<int>(n)); }
+// A NaN, of the difference of two infinite maxima, is no int.
+float pow2(float n) { return std::isnan(n) ? n : n < -125 ? 0.0f : std::ldexp(1.0f, static_cast<int>(n)); }
 
 float prob(float s, float max) {
   const float whole = std::nearbyint(s), f = s - whole, n = whole - max;
