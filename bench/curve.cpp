@@ -36,7 +36,7 @@ int print_curve(int32_t threads) {
     std::fprintf(stderr, "--curve takes a number of threads from 1\n");
     return 2;
   }
-  std::printf("%d threads, S=8192, d=128, 8 kv heads; limit: the lower of reading and arithmetic\n\n", threads);
+  std::printf("%d threads, S=8192, d=128, 16 kv heads; limit: the lower of reading and arithmetic\n\n", threads);
   std::printf("%4s %8s %-10s %14s %14s  %s\n", "rows", "limit", "", "keys-in-lanes", "rows-in-lanes", "chosen");
   for (int64_t rows = 1; rows <= kCurveRows; ++rows) {
     if (!is_in_table(rows)) continue;

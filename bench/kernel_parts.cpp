@@ -46,8 +46,9 @@ void Values(const float* probs, const float* v, int64_t stride, int64_t v_dim, f
   for (size_t i = 0; i < kVectors; ++i) {
     factors[i] = kernels::FactorsOf(D(), hn::Set(D(), 4.0f), hn::Set(D(), 5.0f));
   }
+  kernels::Fetcher fetcher;  // nothing to fetch
   kernels::AddValues<kVectors>(probs, v, stride, static_cast<size_t>(v_dim), kernels::KeyRange{0, kBlockKeys}, factors,
-                               acc);
+                               acc, fetcher);
 }
 
 void StoreRows(const ResultTensor& to, int64_t rows, size_t vectors, size_t v_dim, const float* from) {

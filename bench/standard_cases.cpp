@@ -34,7 +34,7 @@ AttentionCase decode_case(int64_t kv_len, int64_t dim, int64_t q_heads, int64_t 
 
 int64_t rows_of_kv_head(const AttentionCase& c) { return c.q_len * c.q_heads / c.kv_heads; }
 
-AttentionCase curve_case(int64_t rows, int32_t threads) { return decode_case(8192, 128, 8 * rows, 8, threads); }
+AttentionCase curve_case(int64_t rows, int32_t threads) { return decode_case(8192, 128, 16 * rows, 16, threads); }
 
 int32_t all_threads() { return std::min(usable_cpus(), 8); }
 

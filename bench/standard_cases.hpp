@@ -21,7 +21,7 @@ AttentionCase decode_case(int64_t kv_len, int64_t dim, int64_t q_heads, int64_t 
 // The rows that share a head's keys.
 int64_t rows_of_kv_head(const AttentionCase& c);
 
-// Case number i of the curve from 1 to kCurveRows rows a kv head.
+// Of the curve from 1 to kCurveRows rows a kv head: 128 MiB of keys and values, several times a cache.
 inline constexpr int64_t kCurveRows = 64;
 AttentionCase curve_case(int64_t rows, int32_t threads);
 

@@ -117,9 +117,11 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   const lw_problem& p = plan.problem;
   const int64_t tiles = std::min(most_panel_tiles(p), std::max<int64_t>(1, panels_of(plan, p.q_len, 1).count));
   plan.piece_rows = std::min(plan.kernels.rows_max_vectors * plan.kernels.lanes, p.q_len * group_size(p));
+  plan.together_rows = p.kv_heads == 1 ? 0 : std::min(kMaxTogetherRows, saturating_product(p.q_len, p.q_heads, 1));
+  const int64_t few_rows = std::max(plan.piece_rows, plan.together_rows);
   plan.task_scratch =
       static_cast<int64_t>(std::max(plan.kernels.rows_scratch_size(p.qk_dim, p.v_dim, tiles, true, true),
-                                    plan.kernels.keys_scratch_size(p.qk_dim, p.v_dim, plan.piece_rows)));
+                                    plan.kernels.keys_scratch_size(p.qk_dim, p.v_dim, few_rows)));
   return ok();
 }
 
@@ -137,7 +139,15 @@ WorkspaceLayout workspace_layout(const lw_plan& plan, int32_t threads) {
   const int64_t spans = p.kv_len / kSpanKeys + 2;  // the first and the last may be partial
   const int64_t blocks = p.kv_len / kBlockKeys + 2;
   const int64_t units = std::min(panels * blocks, panels * spans + 2 * cut * (kSpanKeys / kBlockKeys));
-  layout.states = (units * piece_state_size(plan.piece_rows, p.v_dim) * int64_t{sizeof(float)} + 63) / 64 * 64;
+  int64_t states = units * piece_state_size(plan.piece_rows, p.v_dim);
+  // Panels of several kv heads are fewer and larger: at most all few rows there are, block by block.
+  const int64_t few = std::min(plan.kernels.few_rows, p.q_len * group_size(p));
+  const int64_t all_blocks =
+      saturating_product(saturating_product(p.batch, p.kv_heads, few), blocks, piece_state_size(1, p.v_dim));
+  if (plan.together_rows > 0) {
+    states = std::max(states, std::min(all_blocks, units * piece_state_size(plan.together_rows, p.v_dim)));
+  }
+  layout.states = (states * int64_t{sizeof(float)} + 63) / 64 * 64;
   layout.arrivals = (panels * int64_t{sizeof(int32_t)} + 63) / 64 * 64;
   return layout;
 }

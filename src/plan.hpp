@@ -12,8 +12,9 @@ struct lw_plan {
   lw_problem problem;  // checked: scale and arithmetic resolved
   int64_t target;      // Highway's bit
   lanewise::KernelTable kernels;
-  int64_t piece_rows;    // most rows of a panel that is cut over keys: one tile
-  int64_t task_scratch;  // bytes of one worker's scratch
+  int64_t piece_rows;     // most rows of a panel that is cut over keys: one tile
+  int64_t together_rows;  // the same of several kv heads together
+  int64_t task_scratch;   // bytes of one worker's scratch
 };
 
 namespace lanewise {

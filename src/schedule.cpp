@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <type_traits>
 
@@ -31,7 +32,8 @@ struct Work {
   Rules rules;
   bool pack_k, pack_v;
   int64_t panel_tiles;
-  double largest_task;  // multiply-adds above which a panel's keys are cut into pieces
+  int64_t heads_together;  // kv heads of few rows that one task takes, at most
+  double largest_task;     // multiply-adds above which a panel's keys are cut into pieces
   int64_t split_panels;
   // Workspace: pieces' states, arrivals (one a split panel), then scratch of each worker.
   char* states;
@@ -56,15 +58,19 @@ Task task_of(const Work& work, int64_t b) {
   return task;
 }
 
-// A panel: rows of one (sequence, kv head), the keys they may see, and how those are cut into pieces of whole blocks or
+// A panel: rows of one (sequence, kv head), or few rows of several, the keys they may see, and how those are cut into pieces of whole blocks or
 // spans.
 struct Panel {
   int64_t row_begin, row_end;
+  int64_t kv_heads;  // that have these rows
   int64_t key_begin, key_end;
   double cost;      // multiply-adds
   Deliver deliver;  // kResults: one piece
   int64_t first_unit, units;
   int64_t pieces;
+  bool streams;
+
+  int64_t rows() const { return (row_end - row_begin) * kv_heads; }
 };
 
 // Key rows [begin, end) that hold all that rows [row_begin, row_end) may see.
@@ -87,21 +93,30 @@ void key_hull(const Task& task, int64_t row_begin, int64_t row_end, int64_t& beg
   begin = 0;
 }
 
-Panel panel_of(const Work& work, const Task& task, const Panels& panels, int64_t index) {
+// Few panels read a long sequence, each once from end to end: from memory.
+bool streams_from_memory(const Task& task, const Panels& panels) {
+  constexpr int64_t kSecondCache = 1 << 18;  // elements of K and V
+  return panels.count <= 4 && task.kv_len * (task.qk_dim + task.v_dim) > kSecondCache;
+}
+
+Panel panel_of(const Work& work, const Task& task, const Panels& panels, int64_t index, int64_t kv_heads) {
   const int64_t lanes = work.plan.kernels.lanes;
   const int64_t rows = panels.rows;
   Panel panel;
   panel.row_begin = tile_begin_vector(panels.vectors, panels.count, index) * lanes;
   panel.row_end = std::min(tile_begin_vector(panels.vectors, panels.count, index + 1) * lanes, rows);
+  panel.kv_heads = kv_heads;
+  panel.streams = streams_from_memory(task, panels);
   key_hull(task, panel.row_begin, panel.row_end, panel.key_begin, panel.key_end);
   panel.deliver = Deliver::kResults;
   panel.first_unit = 0;
   panel.units = panel.pieces = 1;
-  panel.cost = static_cast<double>(panel.row_end - panel.row_begin) *
-               static_cast<double>(panel.key_end - panel.key_begin) * static_cast<double>(task.qk_dim + task.v_dim);
-  if (panel.cost <= work.largest_task || panel.row_end - panel.row_begin > work.plan.piece_rows) return panel;
+  panel.cost = static_cast<double>(panel.rows()) * static_cast<double>(panel.key_end - panel.key_begin) *
+               static_cast<double>(task.qk_dim + task.v_dim);
+  if (panel.cost <= work.largest_task || panel.rows() > (kv_heads > 1 ? work.plan.together_rows : work.plan.piece_rows))
+    return panel;
 
-  const int64_t wanted = static_cast<int64_t>(panel.cost / work.largest_task) + 1;
+  const int64_t wanted = static_cast<int64_t>(std::ceil(panel.cost / work.largest_task));
   const int64_t first = task.kv_start + panel.key_begin;
   const int64_t last = task.kv_start + panel.key_end - 1;
   for (const Deliver deliver : {Deliver::kSpans, Deliver::kBlocks}) {
@@ -116,7 +131,7 @@ Panel panel_of(const Work& work, const Task& task, const Panels& panels, int64_t
   return panel;
 }
 
-// Walks the tasks in order of their numbers: sequence, kv head, panel, piece. Numbers only go up, so a worker's whole
+// Walks the tasks in order of their numbers: sequence, kv head (or several together), panel, piece. Numbers only go up, so a worker's whole
 // walk costs one pass over the panels and no memory.
 class TaskCursor {
  public:
@@ -140,8 +155,8 @@ class TaskCursor {
       begin_panel();
     } else {
       index_ = 0;
-      if (++kv_head_ == work_.run.problem.kv_heads) {
-        kv_head_ = 0;
+      if (++head_task_ == head_tasks_) {
+        head_task_ = 0;
         ++sequence_;
         begin_sequence();
       } else {
@@ -153,12 +168,12 @@ class TaskCursor {
 
   bool at_end() const { return sequence_ >= work_.run.problem.batch; }
   int64_t sequence() const { return sequence_; }
-  int64_t kv_head() const { return kv_head_; }
+  int64_t kv_head() const { return first_head(head_task_); }  // the first one
   int64_t piece() const { return piece_; }
   int64_t first() const { return first_; }    // number of the panel's first task
   int64_t split() const { return split_; }    // split panels before this one
   int64_t states() const { return states_; }  // floats of states before this panel's
-  int64_t state_size() const { return piece_state_size(panel_.row_end - panel_.row_begin, task_.v_dim); }
+  int64_t state_size() const { return piece_state_size(panel_.rows(), task_.v_dim); }
   const Panel& panel() const { return panel_; }
   const Task& task() const { return task_; }
 
@@ -169,15 +184,23 @@ class TaskCursor {
       panels_ = panels_of(work_.plan, work_.run.q_len(sequence_), work_.panel_tiles);
       if (panels_.count == 0) continue;
       task_ = task_of(work_, sequence_);
+      const bool few = panels_.rows <= work_.plan.kernels.few_rows;
+      const int64_t together =
+          few ? std::max<int64_t>(1, std::min(work_.heads_together, kMaxTogetherRows / panels_.rows)) : 1;
+      head_tasks_ = (work_.run.problem.kv_heads + together - 1) / together;
       begin_panel();
       return;
     }
   }
   // Causal rows at the end see the most keys: the longest panels first.
-  void begin_panel() { panel_ = panel_of(work_, task_, panels_, panels_.count - 1 - index_); }
+  void begin_panel() {
+    panel_ = panel_of(work_, task_, panels_, panels_.count - 1 - index_,
+                      first_head(head_task_ + 1) - first_head(head_task_));
+  }
+  int64_t first_head(int64_t head_task) const { return work_.run.problem.kv_heads * head_task / head_tasks_; }
 
   const Work& work_;
-  int64_t sequence_ = 0, kv_head_ = 0, index_ = 0, piece_ = 0;
+  int64_t sequence_ = 0, head_task_ = 0, head_tasks_ = 1, index_ = 0, piece_ = 0;
   int64_t first_ = 0, split_ = 0, states_ = 0;
   Panels panels_ = {0, 0, 0};
   Panel panel_ = {};
@@ -208,6 +231,7 @@ KeyTensor keys_at(const Run& run, const lw_const_tensor& tensor, int64_t b, int6
   const lw_inputs& in = run.inputs;
   KeyTensor keys;
   keys.type = tensor.type;
+  keys.head_stride = tensor.stride[1];
   keys.len_stride = tensor.stride[2];
   keys.dim_stride = tensor.stride[3];
   if (in.page_table != nullptr) {
@@ -216,6 +240,7 @@ KeyTensor keys_at(const Run& run, const lw_const_tensor& tensor, int64_t b, int6
     keys.page_table_stride = in.page_table_stride[1];
     keys.page_size = run.problem.page_size;
     keys.page_stride = tensor.stride[0];
+    if (keys.page_size == 1) keys.len_stride = 0;  // not used, so it may be anything
   } else {
     keys.data = data_at(tensor, in.cu_seqlens_kv != nullptr ? 0 : b, kv_head, run.kv_token(b));
   }
@@ -231,6 +256,7 @@ Task full_task(const Work& work, const TaskCursor& at, void* scratch) {
   const int64_t q_head = at.kv_head() * task.group_size;
   task.row_begin = panel.row_begin;
   task.row_end = panel.row_end;
+  task.kv_heads = panel.kv_heads;
   task.key_begin = panel.key_begin;
   task.key_end = panel.key_end;
   task.q = rows_at<QueryTensor>(run, run.inputs.q, b, q_head);
@@ -261,6 +287,7 @@ Task full_task(const Work& work, const TaskCursor& at, void* scratch) {
   if (in.sinks != nullptr) task.sinks = in.sinks + q_head;
   task.pack_k = work.pack_k;
   task.pack_v = work.pack_v;
+  task.streams = panel.streams;
   task.scratch = scratch;
   if (panel.deliver != Deliver::kResults) {
     task.deliver = panel.deliver;
@@ -329,6 +356,28 @@ void run_task(const Work& work, const TaskCursor& at, const TaskCursor* next, bo
     merge_panel(work, at, scratch);
 }
 
+// A kv head's rows of K or V lie in runs too short for memory to be read at its full rate, with other heads' rows
+// between them: tokens before heads, or small pages (docs/PERFORMANCE.md: runs of 512 bytes lose a third).
+bool heads_interleave(const Run& run, const lw_const_tensor& tensor) {
+  constexpr int64_t kLongRun = 32768;  // bytes
+  const lw_problem& p = run.problem;
+  const bool paged = p.kv_layout == LW_LAYOUT_PAGED;
+  const int64_t tokens = paged ? p.page_size : p.kv_layout == LW_LAYOUT_RAGGED ? p.total_kv : p.kv_len;
+  if (tokens <= 1) return paged;  // the stride of tokens is not used
+  const int64_t head = std::abs(tensor.stride[1]), token = std::abs(tensor.stride[2]);
+  return head < token || (paged && p.page_size < kLongRun / std::max<int64_t>(1, token * type_size(tensor.type)));
+}
+
+// kv heads whose rows of one token together fill a small page of memory: what is worth reading in one go.
+int64_t heads_together_of(const Run& run) {
+  constexpr int64_t kWorthReading = 4096;  // bytes
+  const lw_inputs& in = run.inputs;
+  if (run.problem.kv_heads == 1 || in.k.stride[3] != 1 || in.v.stride[3] != 1) return 1;
+  if (!heads_interleave(run, in.k) && !heads_interleave(run, in.v)) return 1;
+  const int64_t row = std::min(run.problem.qk_dim, run.problem.v_dim) * type_size(in.k.type);
+  return std::clamp<int64_t>((kWorthReading + row - 1) / row, 1, std::min(run.problem.kv_heads, kMaxTogetherRows));
+}
+
 // Of the whole run, without rules: enough to tell whether threads are worth waking.
 double multiply_adds(const Run& run) {
   const lw_problem& p = run.problem;
@@ -345,10 +394,19 @@ Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& thre
   const bool pack_k = paged || (native ? strides_need_packing(run.inputs.k) : must_pack(run.inputs.k));
   const bool pack_v = paged || must_pack(run.inputs.v);
   threads = static_cast<int32_t>(std::min<double>(threads, 1 + multiply_adds(run) / kWorkPerThread));
-  Work work = {plan,      run,    rules_of(run.problem, run.inputs.q_positions != nullptr),
-               pack_k,    pack_v, panel_tiles_of(plan, run.problem, threads),
-               kNeverCut, 0,      nullptr,
-               nullptr,   nullptr};
+  const Rules rules = rules_of(run.problem, run.inputs.q_positions != nullptr);
+  Work work = {plan,
+               run,
+               rules,
+               pack_k,
+               pack_v,
+               panel_tiles_of(plan, run.problem, threads),
+               rules.plain() && run.problem.arithmetic != LW_ARITHMETIC_NATIVE_BF16 ? heads_together_of(run) : 1,
+               kNeverCut,
+               0,
+               nullptr,
+               nullptr,
+               nullptr};
   if (threads > 1) {
     double total = 0;
     TaskCursor uncut(work);

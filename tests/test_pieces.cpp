@@ -28,6 +28,8 @@ std::vector<Subject> subjects() {
       {"few rows", Case().heads(8, 1).len(1, 9000).dims(48).with_state()},
       {"sixteen rows", Case().heads(8, 1).len(2, 8193).dims(32).causal().with_state()},
       {"seventeen rows", Case().heads(1, 1).len(17, 8500).dims(32).causal().with_state()},
+      {"a vector and five rows", Case().heads(3, 1).len(7, 8300).dims(24).causal().kv_starts({4000}).with_state()},
+      {"two vectors and one row", Case().heads(3, 1).len(11, 700).dims(128, 40).causal().window(300, -1)},
       {"many rows, one tile", Case().heads(2, 2).len(40, 8500).dims(16).causal().with_state()},
       {"many rows, blocks", Case().heads(1, 1).len(48, 2100).dims(40).causal().with_state()},
       {"window", Case().heads(2, 1).len(3, 12000).dims(64).causal().window(6000, -1).with_state()},

@@ -20,9 +20,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 // to[i] = address of key row begin + i, i < end - begin.
 static inline void FillAddresses(const KeyTensor& t, int64_t begin, int64_t end, const void** to) {
   const int64_t step = t.len_stride * storage_size(t.type);
-  for (int64_t j = begin; j < end;) {  // page by page
-    const int64_t page_end = t.page_table == nullptr ? end : HWY_MIN(end, (j / t.page_size + 1) * t.page_size);
-    const char* row = KeyRowBytes(t, j);
+  if (t.page_table == nullptr) {
+    const char* row = KeyRowBytes(t, begin);
+    for (int64_t j = begin; j < end; ++j, row += step) *to++ = row;
+    return;
+  }
+  // Page by page; a division a row would take 6 % of the time where pages are small.
+  int64_t page = begin / t.page_size;
+  int64_t in_page = begin % t.page_size;
+  for (int64_t j = begin; j < end; ++page, in_page = 0) {
+    const int64_t page_end = HWY_MIN(end, j + t.page_size - in_page);
+    const char* row = PagedRowBytes(t, page, in_page);
     for (; j < page_end; ++j, row += step) *to++ = row;
   }
 }

@@ -23,6 +23,14 @@ inline constexpr size_t kMaxPassRows = 8;
 inline constexpr size_t kMaxPassRows = 4;
 #endif
 
+// Up to this many rows keys-in-lanes is the faster kernel, in and out of cache (docs/PERFORMANCE.md; not measured on Arm).
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+inline constexpr int64_t kFewRows = 12;
+#else
+inline constexpr int64_t kFewRows = static_cast<int64_t>(kMaxPassRows);
+#endif
+static_assert(kFewRows <= kMaxFewRows, "a plan may choose keys-in-lanes for as many");
+
 // Memory and arithmetic overlap only by prefetch, spread evenly over the work: while a block's keys are scored its
 // values are fetched into the second cache, and while its values are added up the next block's keys are
 // (docs/PERFORMANCE.md). A few rows ahead of use, rows are fetched into the first.
@@ -30,16 +38,19 @@ inline constexpr size_t kNearRows = 16;
 
 // What a loop fetches while it works on its own rows.
 struct PrefetchRows {
-  const void* const* far;  // rows of the next tensor, as many as the block has keys
-  size_t far_lines;        // cache lines of one of them
-  size_t near_lines;       // of a row of this tensor
+  const void* const* far;   // what comes later, as many rows as the loop has keys
+  size_t far_lines;         // cache lines of one of them; 0: nothing
+  const void* const* near;  // what comes next, as many rows, near_offset bytes into each
+  size_t near_offset;
+  size_t near_lines;
 };
 
-// Scores of n keys for `rows` rows; values and row sums of keys [begin, end). Indexed by rows, 1 ... kMaxPassRows.
-using ScoreFewFunction = void (*)(const float* q, size_t qk_dim, const void* const* keys, size_t n,
+// Scores of n keys for `rows` rows; values and row sums of keys [begin, end), added. Indexed by rows, 1 ...
+// kMaxPassRows. offset: bytes from the addresses in the list to this kv head's rows.
+using ScoreFewFunction = void (*)(const float* q, size_t qk_dim, const void* const* keys, size_t offset, size_t n,
                                   const PrefetchRows& prefetch, float* scores);
-using ValueFewFunction = void (*)(const float* probs, const void* const* values, size_t v_dim, size_t begin, size_t end,
-                                  const PrefetchRows& prefetch, float* acc, float* sum);
+using ValueFewFunction = void (*)(const float* probs, const void* const* values, size_t offset, size_t v_dim,
+                                  size_t begin, size_t end, const PrefetchRows& prefetch, float* acc, float* sum);
 struct FewLoops {
   ScoreFewFunction score[kMaxPassRows + 1];
   ValueFewFunction value[kMaxPassRows + 1];

@@ -21,7 +21,20 @@ namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Scratch of a task of `rows` rows.
+// Offset in elements of row `row` of all the task's rows, those of its kv heads one after the other.
+template <class Tensor>
+HWY_INLINE int64_t FewRowOffset(const Tensor& t, const Task& task, int64_t row) {
+  const int64_t rows = task.row_end - task.row_begin;
+  return row / rows * task.group_size * t.head_stride + RowOffset(t, task.row_begin + row % rows, task.group_size);
+}
+
+// Query head of that row, counted from the first one of the task.
+HWY_INLINE int64_t FewHead(const Task& task, int64_t row) {
+  const int64_t rows = task.row_end - task.row_begin;
+  return row / rows * task.group_size + (task.row_begin + row % rows) % task.group_size;
+}
+
+// Scratch of a task of `rows` rows, of all its kv heads.
 struct FewScratch {
   float* q;          // [rows][qk_dim], times factor
   float* probs;      // [rows][256]
@@ -37,15 +50,19 @@ struct FewScratch {
   const void** addresses;  // of rows in reading order: keys, values, the next block's keys, kAddressSlack more
   const void** seen;       // addresses of the values that one row sees, kAddressSlack more
   float* zero_row;         // [qk_dim or v_dim]: the partner of a bf16 pair that is not there
+  const void** ahead;      // of the rows to fetch during a chunk of kChunkKeys keys of all kv heads
   float* packed_k;
   float* packed_v;
   size_t size;
 };
 
+// Keys of a chunk: what several kv heads, or several passes over rows, do together.
+inline constexpr int64_t kChunkKeys = 16;
+
 // Addresses past a block's that prefetch and whole vectors may look at.
 inline constexpr int64_t kAddressSlack = kBlockKeys + 128;
 
-static inline FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t rows) {
+static inline FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t rows, bool packs = true) {
   FewScratch s = {};
   s.q = Carve(base, s.size, rows * qk_dim);
   s.probs = Carve(base, s.size, rows * kBlockKeys);
@@ -57,6 +74,8 @@ static inline FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_d
   s.addresses = reinterpret_cast<const void**>(Carve(base, s.size, 2 * (3 * kBlockKeys + kAddressSlack)));
   s.seen = reinterpret_cast<const void**>(Carve(base, s.size, 2 * (kBlockKeys + kAddressSlack)));
   s.zero_row = Carve(base, s.size, HWY_MAX(qk_dim, v_dim));
+  s.ahead = reinterpret_cast<const void**>(Carve(base, s.size, 2 * kChunkKeys * kMaxTogetherRows));
+  if (!packs) return s;
   // Only strided dims are packed, but which strides come is known only when the plan runs.
   s.packed_k = Carve(base, s.size, kBlockKeys * PackedStride(qk_dim));
   s.packed_v = Carve(base, s.size, kBlockKeys * PackedStride(v_dim));
@@ -96,25 +115,24 @@ static inline void EmptyStates(size_t rows, size_t v_dim, float* max, float* sum
 
 // Row states: empty, or an earlier run's.
 static inline void StartRowStates(const Task& task, FewScratch& s) {
-  const int64_t rows = task.row_end - task.row_begin;
+  const int64_t rows = task_rows(task);
   EmptyStates(static_cast<size_t>(rows), static_cast<size_t>(task.v_dim), s.row_max, s.row_sum, s.row_acc);
   if (!task.state_in.given()) return;
   const ConstStateTensors& in = task.state_in;
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t row = task.row_begin + r;
-    s.row_max[r] = static_cast<const float*>(in.max.data)[RowOffset(in.max, row, task.group_size)];
-    s.row_sum[r] = static_cast<const float*>(in.sum.data)[RowOffset(in.sum, row, task.group_size)];
-    const float* from = static_cast<const float*>(in.acc.data) + RowOffset(in.acc, row, task.group_size);
+    s.row_max[r] = static_cast<const float*>(in.max.data)[FewRowOffset(in.max, task, r)];
+    s.row_sum[r] = static_cast<const float*>(in.sum.data)[FewRowOffset(in.sum, task, r)];
+    const float* from = static_cast<const float*>(in.acc.data) + FewRowOffset(in.acc, task, r);
     for (int64_t x = 0; x < task.v_dim; ++x) s.row_acc[r * task.v_dim + x] = from[x * in.acc.dim_stride];
   }
 }
 
 template <class T, class Op>
-HWY_INLINE void StoreRowOf(const ResultTensor& to, int64_t row, int64_t group_size, int64_t v_dim,
-                           const float* HWY_RESTRICT from, const Op& op) {
+HWY_INLINE void StoreRowOf(const ResultTensor& to, int64_t offset, int64_t v_dim, const float* HWY_RESTRICT from,
+                           const Op& op) {
   const hn::ScalableTag<float> d;
   constexpr int64_t N = static_cast<int64_t>(hn::MaxLanes(decltype(d)()));
-  T* out = static_cast<T*>(to.data) + RowOffset(to, row, group_size);
+  T* out = static_cast<T*>(to.data) + offset;
   int64_t x = 0;
   if (to.dim_stride == 1) {
     for (; x + N <= v_dim; x += N) StoreRounded(op(hn::LoadU(d, from + x)), d, out + x);
@@ -127,15 +145,15 @@ HWY_INLINE void StoreRowOf(const ResultTensor& to, int64_t row, int64_t group_si
   }
 }
 template <class Op>
-HWY_INLINE void StoreRow(const ResultTensor& to, int64_t row, int64_t group_size, int64_t v_dim,
-                         const float* HWY_RESTRICT from, const Op& op) {
+HWY_INLINE void StoreRow(const ResultTensor& to, int64_t offset, int64_t v_dim, const float* HWY_RESTRICT from,
+                         const Op& op) {
   switch (to.type) {
     case LW_TYPE_BF16:
-      return StoreRowOf<Bf16>(to, row, group_size, v_dim, from, op);
+      return StoreRowOf<Bf16>(to, offset, v_dim, from, op);
     case LW_TYPE_F16:
-      return StoreRowOf<F16>(to, row, group_size, v_dim, from, op);
+      return StoreRowOf<F16>(to, offset, v_dim, from, op);
     default:
-      return StoreRowOf<float>(to, row, group_size, v_dim, from, op);
+      return StoreRowOf<float>(to, offset, v_dim, from, op);
   }
 }
 
@@ -144,8 +162,7 @@ static inline HWY_NOINLINE void StoreFewResults(const Task& task, const FewScrat
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const V zero = hn::Zero(d);
-  for (int64_t r = 0; r < task.row_end - task.row_begin; ++r) {
-    const int64_t row = task.row_begin + r;
+  for (int64_t r = 0; r < task_rows(task); ++r) {
     V sum = hn::Set(d, s.row_sum[r]);
     V max = hn::Set(d, s.row_max[r]);
     const float* acc = s.row_acc + r * task.v_dim;
@@ -153,13 +170,13 @@ static inline HWY_NOINLINE void StoreFewResults(const Task& task, const FewScrat
     if (task.state_out.given()) {
       const V state_max = hn::IfThenElse(hn::IsNaN(sum), sum, max);
       float value = hn::GetLane(canonical(state_max));
-      static_cast<float*>(task.state_out.max.data)[RowOffset(task.state_out.max, row, task.group_size)] = value;
+      static_cast<float*>(task.state_out.max.data)[FewRowOffset(task.state_out.max, task, r)] = value;
       value = hn::GetLane(canonical(sum));
-      static_cast<float*>(task.state_out.sum.data)[RowOffset(task.state_out.sum, row, task.group_size)] = value;
-      StoreRow(task.state_out.acc, row, task.group_size, task.v_dim, acc, canonical);
+      static_cast<float*>(task.state_out.sum.data)[FewRowOffset(task.state_out.sum, task, r)] = value;
+      StoreRow(task.state_out.acc, FewRowOffset(task.state_out.acc, task, r), task.v_dim, acc, canonical);
     }
     if (task.sinks != nullptr) {  // one more span, after the state is out
-      const SinkState<V> sink = SinkOf(d, hn::Set(d, Sink2(task.sinks[row % task.group_size])));
+      const SinkState<V> sink = SinkOf(d, hn::Set(d, Sink2(task.sinks[FewHead(task, r)])));
       const MergeFactors<V> factors = FactorsOf(d, max, sink.max);
       max = factors.max;
       sum = Merge(factors, sum, sink.sum);
@@ -169,12 +186,12 @@ static inline HWY_NOINLINE void StoreFewResults(const Task& task, const FewScrat
     const bool empty = hn::GetLane(sum) == 0.0f;
     if (task.lse.data != nullptr) {
       const V lse = empty ? hn::Neg(hn::Inf(d)) : CanonicalNaN(d, LogSumExp(d, max, sum));
-      static_cast<float*>(task.lse.data)[RowOffset(task.lse, row, task.group_size)] = hn::GetLane(lse);
+      static_cast<float*>(task.lse.data)[FewRowOffset(task.lse, task, r)] = hn::GetLane(lse);
     }
     if (task.out.data != nullptr) {
       const auto normalise = [&](V v)
                                  HWY_ATTR { return empty ? zero : CanonicalNaN(d, hn::Add(hn::Div(v, sum), zero)); };
-      StoreRow(task.out, row, task.group_size, task.v_dim, acc, normalise);
+      StoreRow(task.out, FewRowOffset(task.out, task, r), task.v_dim, acc, normalise);
     }
   }
 }
@@ -187,7 +204,7 @@ HWY_INLINE void DeliverStates(size_t rows, size_t v_dim, const float* max, const
 }
 
 void MergePieces(const Task& task, int64_t first, int64_t count) {
-  const int64_t rows = task.row_end - task.row_begin;
+  const int64_t rows = task_rows(task);
   const size_t few = static_cast<size_t>(rows), v_dim = static_cast<size_t>(task.v_dim);
   FewScratch s = CarveFewScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, rows);
   StartRowStates(task, s);

@@ -2,7 +2,7 @@
 //
 //   ScoreFew   s[r][j] = sum over c of q[r][c] * k[j][c]
 //              keys in lanes; K is transposed in registers, kWideDims dims of a vector of keys at a time
-//   ValueFew   acc[r][x] = sum over j of p[r][j] * v[j][x], sum[r] = sum over j of p[r][j]
+//   ValueFew   acc[r][x] += sum over j of p[r][j] * v[j][x], sum[r] += sum over j of p[r][j]
 //              dims in lanes
 // Chains over c and j are those of register_tiles-inl.h: same bits. Key and value rows come as addresses; exactly
 // qk_dim and v_dim elements of each are read. Prefetch looks ahead in the lists of addresses, kNearRows further than a
@@ -30,18 +30,34 @@ namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Accumulators of a value pass.
+// Vectors of dims of a value pass: as many as leave room for accumulators, the vectors of V (one row uses each but once,
+// from memory), row sums in the first pass, and a broadcast. What does not fit is loaded again for every row (6 rows: 70
+// instead of 82 % of the FMA peak in cache).
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 || HWY_ARCH_ARM_A64
-inline constexpr size_t kValueRegisters = 24;  // of 32
+inline constexpr size_t kRegisters = 32;
 #else
-inline constexpr size_t kValueRegisters = 12;  // of 16
+inline constexpr size_t kRegisters = 16;
 #endif
+template <size_t kRows, bool kFirst>
+constexpr size_t ValueWidth() {
+  for (const size_t width : {8, 4, 3, 2}) {
+    if (kFirst && width == 3) continue;
+    const size_t used = kRows * width + (kRows > 1 ? width : 0) + (kFirst ? kRows : 0) + 1;
+    if (used < kRegisters) return width;
+  }
+  return 1;
+}
 
 HWY_INLINE void PrefetchNear(const void* row, size_t lines) {
   for (size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(row) + i * 64, 0, 3);
 }
 HWY_INLINE void PrefetchFar(const void* row, size_t lines) {
   for (size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(row) + i * 64, 0, 2);
+}
+
+template <class T>
+HWY_INLINE const T* RowAt(const void* address, size_t offset) {
+  return reinterpret_cast<const T*>(static_cast<const char*>(address) + offset);
 }
 
 // How ScoreFew reads keys of T: loaded as Loaded, kDims dims of a row in each, which make kParts products with as many
@@ -83,10 +99,10 @@ HWY_INLINE float KeyElement(const void* row, size_t c, size_t) {
 // Elements from dim c on of a vector of keys: the tail that no whole step takes. Before the tile, which then stays in
 // registers.
 template <class T>
-HWY_NOINLINE void GatherTail(const void* const* keys, size_t c, size_t dim, float* HWY_RESTRICT tail) {
+HWY_NOINLINE void GatherTail(const void* const* keys, size_t offset, size_t c, size_t dim, float* HWY_RESTRICT tail) {
   constexpr size_t N = hn::MaxLanes(hn::ScalableTag<float>());
   for (; c < dim; c += KeyLoad<T>::kDims / KeyLoad<T>::kParts, tail += N) {
-    for (size_t lane = 0; lane < N; ++lane) tail[lane] = KeyElement<T>(keys[lane], c, dim);
+    for (size_t lane = 0; lane < N; ++lane) tail[lane] = KeyElement<T>(RowAt<char>(keys[lane], offset), c, dim);
   }
 }
 
@@ -95,22 +111,24 @@ HWY_NOINLINE void GatherTail(const void* const* keys, size_t c, size_t dim, floa
 // is one FMA chain, no longer than the transposition beside it; more vectors would touch more rows at once than the
 // first cache holds (one row: 46 to 60 GB/s in cache).
 template <class T, size_t kRows>
-HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const void* const* HWY_RESTRICT keys, size_t n,
-                           const PrefetchRows& prefetch, float* HWY_RESTRICT s) {
+HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const void* const* HWY_RESTRICT keys,
+                           size_t offset, size_t n, const PrefetchRows& prefetch, float* HWY_RESTRICT s) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   using Loaded = typename KeyLoad<T>::Loaded;
   constexpr size_t kParts = KeyLoad<T>::kParts;
   constexpr size_t kPartDims = KeyLoad<T>::kDims / kParts;  // dims of an element of q
-  constexpr size_t kDims = KeyLoad<T>::kDims * kWideDims;
+  constexpr size_t kGroups = N == 16 ? 2 : 1;
+  constexpr size_t kDims = KeyLoad<T>::kDims * kWideDims * kGroups;
   const size_t q_row = (qk_dim + kPartDims - 1) / kPartDims;
   const void* const* far = prefetch.far;
-  for (; n > 0; n -= HWY_MIN(n, N), keys += N, far += N, s += N) {
+  const void* const* near = prefetch.near;
+  for (; n > 0; n -= HWY_MIN(n, N), keys += N, far += N, near += N, s += N) {
     const Loaded* k[N];
-    for (size_t lane = 0; lane < N; ++lane) k[lane] = static_cast<const Loaded*>(keys[lane]);
+    for (size_t lane = 0; lane < N; ++lane) k[lane] = RowAt<Loaded>(keys[lane], offset);
     HWY_ALIGN float tail[kDims * N];
-    if (qk_dim % kDims != 0) GatherTail<T>(keys, qk_dim / kDims * kDims, qk_dim, tail);
+    if (qk_dim % kDims != 0) GatherTail<T>(keys, offset, qk_dim / kDims * kDims, qk_dim, tail);
     V acc[kRows];
     HWY_UNROLL(8)
     for (size_t r = 0; r < kRows; ++r) acc[r] = hn::Zero(d);
@@ -118,19 +136,24 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
     for (; c + kDims <= qk_dim; c += kDims) {
       // By the last dims, as many rows are on their way as are worked on here.
       for (; fetched * qk_dim < N * (c + kDims); ++fetched) {
-        PrefetchNear(keys[fetched + kNearRows], prefetch.near_lines);
+        PrefetchNear(RowAt<char>(near[fetched], prefetch.near_offset), prefetch.near_lines);
         PrefetchFar(far[fetched], prefetch.far_lines);
       }
-      V kt[kWideDims];
-      LoadTransposedWide(d, k, c / KeyLoad<T>::kDims, kt);
-      HWY_UNROLL(8)
-      for (size_t t = 0; t < kWideDims; ++t) {
-        HWY_UNROLL(2)
-        for (size_t part = 0; part < kParts; ++part) {
-          const V kc = PartOf<T>(d, kt[t], part);
-          const float* qc = q + c / kPartDims + t * kParts + part;
-          HWY_UNROLL(8)
-          for (size_t r = 0; r < kRows; ++r) acc[r] = AddProduct<T>(d, qc + r * q_row, kc, acc[r]);
+      V x[kGroups][4], y[kGroups][4];
+      LoadWideRows(d, k, c / KeyLoad<T>::kDims, x, y);
+      HWY_UNROLL(2)
+      for (size_t g = 0; g < kGroups; ++g) {
+        V kt[kWideDims];
+        TransposeWide(d, x[g], y[g], kt);
+        HWY_UNROLL(8)
+        for (size_t t = 0; t < kWideDims; ++t) {
+          HWY_UNROLL(2)
+          for (size_t part = 0; part < kParts; ++part) {
+            const V kc = PartOf<T>(d, kt[t], part);
+            const float* qc = q + c / kPartDims + (g * kWideDims + t) * kParts + part;
+            HWY_UNROLL(8)
+            for (size_t r = 0; r < kRows; ++r) acc[r] = AddProduct<T>(d, qc + r * q_row, kc, acc[r]);
+          }
         }
       }
     }
@@ -147,30 +170,34 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
 // acc[r][x ...] over keys [begin, end) for kWidth vectors of dims. kFirst: row sums too. kPartial: `count` lanes of one
 // vector.
 template <class T, size_t kRows, size_t kWidth, bool kFirst, bool kPartial>
-HWY_INLINE void ValueVectors(const float* HWY_RESTRICT p, const void* const* HWY_RESTRICT v, size_t x, size_t count,
-                             size_t begin, size_t end, const PrefetchRows& prefetch, float* HWY_RESTRICT acc_out,
-                             size_t v_dim, float* HWY_RESTRICT sum) {
+HWY_INLINE void ValueVectors(const float* HWY_RESTRICT p, const void* const* HWY_RESTRICT v, size_t offset, size_t x,
+                             size_t count, size_t begin, size_t end, const PrefetchRows& prefetch,
+                             float* HWY_RESTRICT acc_out, size_t v_dim, float* HWY_RESTRICT sum) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   V acc[kRows][kWidth], row_sum[kRows];
   HWY_UNROLL(8)
   for (size_t r = 0; r < kRows; ++r) {
-    row_sum[r] = hn::Zero(d);
+    row_sum[r] = kFirst ? hn::Set(d, sum[r]) : hn::Zero(d);
     HWY_UNROLL(8)
-    for (size_t w = 0; w < kWidth; ++w) acc[r][w] = hn::Zero(d);
+    for (size_t w = 0; w < kWidth; ++w) {
+      const float* from = acc_out + r * v_dim + x + w * N;
+      acc[r][w] = kPartial ? hn::LoadN(d, from, count) : hn::LoadU(d, from);
+    }
   }
   // This pass's share of the far rows, evenly over its keys.
-  const size_t passes = (v_dim + kWidth * N - 1) / (kWidth * N);
-  const void* const* far = prefetch.far + (end - begin) * (x / (kWidth * N)) / passes;
-  size_t wait = passes;
+  const size_t dims = kPartial ? count : kWidth * N;
+  const void* const* far = prefetch.far + (end - begin) * x / v_dim;
+  size_t due = (end - begin) * x % v_dim;
   for (size_t j = begin; j < end; ++j) {
-    const T* row = static_cast<const T*>(v[j]) + x;
-    if (--wait == 0) {
+    const T* row = RowAt<T>(v[j], offset) + x;
+    due += dims;
+    if (due >= v_dim) {
+      due -= v_dim;
       PrefetchFar(*far++, prefetch.far_lines);
-      wait = passes;
     }
-    const T* ahead = static_cast<const T*>(v[j + kNearRows]) + x;
+    const T* ahead = RowAt<T>(prefetch.near[j - begin], prefetch.near_offset) + x;
     HWY_UNROLL(8)
     for (size_t w = 0; w < kWidth; ++w) {
       if (w * N * sizeof(T) % 64 == 0) __builtin_prefetch(ahead + w * N, 0, 3);
@@ -200,33 +227,34 @@ HWY_INLINE void ValueVectors(const float* HWY_RESTRICT p, const void* const* HWY
   }
 }
 
-// Values and row sums of a block's keys [begin, end) for kRows rows: acc [rows][v_dim], sum [rows].
+// Values and row sums of a block's keys [begin, end) for kRows rows, added to acc [rows][v_dim] and sum [rows].
 template <class T, size_t kRows>
-HWY_NOINLINE void ValueFew(const float* HWY_RESTRICT p, const void* const* HWY_RESTRICT v, size_t v_dim, size_t begin,
-                           size_t end, const PrefetchRows& prefetch, float* HWY_RESTRICT acc, float* HWY_RESTRICT sum) {
+HWY_NOINLINE void ValueFew(const float* HWY_RESTRICT p, const void* const* HWY_RESTRICT v, size_t offset, size_t v_dim,
+                           size_t begin, size_t end, const PrefetchRows& prefetch, float* HWY_RESTRICT acc,
+                           float* HWY_RESTRICT sum) {
   constexpr size_t N = hn::MaxLanes(hn::ScalableTag<float>());
-  constexpr size_t kFit = HWY_MAX(size_t{1}, kValueRegisters / kRows);
-  constexpr size_t kWidth = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+  constexpr size_t kFirst = ValueWidth<kRows, true>(), kRest = ValueWidth<kRows, false>();
   size_t x = 0;
-  if (v_dim >= kWidth * N) {
-    ValueVectors<T, kRows, kWidth, true, false>(p, v, 0, 0, begin, end, prefetch, acc, v_dim, sum);
-    for (x = kWidth * N; x + kWidth * N <= v_dim; x += kWidth * N) {
-      ValueVectors<T, kRows, kWidth, false, false>(p, v, x, 0, begin, end, prefetch, acc, v_dim, sum);
+  if (v_dim >= kFirst * N) {
+    ValueVectors<T, kRows, kFirst, true, false>(p, v, offset, 0, 0, begin, end, prefetch, acc, v_dim, sum);
+    for (x = kFirst * N; x + kRest * N <= v_dim; x += kRest * N) {
+      ValueVectors<T, kRows, kRest, false, false>(p, v, offset, x, 0, begin, end, prefetch, acc, v_dim, sum);
     }
   } else if (v_dim >= N) {
-    ValueVectors<T, kRows, 1, true, false>(p, v, 0, 0, begin, end, prefetch, acc, v_dim, sum);
+    ValueVectors<T, kRows, 1, true, false>(p, v, offset, 0, 0, begin, end, prefetch, acc, v_dim, sum);
     x = N;
   } else {
-    ValueVectors<T, kRows, 1, true, true>(p, v, 0, v_dim, begin, end, prefetch, acc, v_dim, sum);
+    ValueVectors<T, kRows, 1, true, true>(p, v, offset, 0, v_dim, begin, end, prefetch, acc, v_dim, sum);
     return;
   }
-  if constexpr (kWidth >= 4) {
+  if constexpr (kRest >= 3) {
     for (; x + 2 * N <= v_dim; x += 2 * N)
-      ValueVectors<T, kRows, 2, false, false>(p, v, x, 0, begin, end, prefetch, acc, v_dim, sum);
+      ValueVectors<T, kRows, 2, false, false>(p, v, offset, x, 0, begin, end, prefetch, acc, v_dim, sum);
   }
   for (; x + N <= v_dim; x += N)
-    ValueVectors<T, kRows, 1, false, false>(p, v, x, 0, begin, end, prefetch, acc, v_dim, sum);
-  if (x < v_dim) ValueVectors<T, kRows, 1, false, true>(p, v, x, v_dim - x, begin, end, prefetch, acc, v_dim, sum);
+    ValueVectors<T, kRows, 1, false, false>(p, v, offset, x, 0, begin, end, prefetch, acc, v_dim, sum);
+  if (x < v_dim)
+    ValueVectors<T, kRows, 1, false, true>(p, v, offset, x, v_dim - x, begin, end, prefetch, acc, v_dim, sum);
 }
 
 template <class T, size_t kRows = kMaxPassRows>

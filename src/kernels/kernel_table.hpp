@@ -38,8 +38,8 @@ struct ResultTensor {
 struct KeyTensor {
   const void* data = nullptr;
   int32_t type = LW_TYPE_F32;
-  int64_t len_stride = 0, dim_stride = 0;
-  const int32_t* page_table = nullptr;  // nullptr: no pages
+  int64_t head_stride = 0, len_stride = 0, dim_stride = 0;  // head: to the next kv head of the task
+  const int32_t* page_table = nullptr;                      // nullptr: no pages
   int64_t page_table_stride = 0, page_size = 0, page_stride = 0;
 };
 
@@ -92,9 +92,12 @@ enum class Deliver { kResults, kBlocks, kSpans };
 
 // Rows row_begin ... row_end - 1 of one (sequence, kv head) against a range of its keys. Row r is query r / group_size
 // of query head r % group_size of the group: the heads of a group share each load of K and V.
+// A task may have these rows of several neighbouring kv heads, whose keys lie together in memory; they follow one
+// another in states and scratch.
 struct Task {
   int64_t qk_dim = 0, v_dim = 0, group_size = 0;
   int64_t row_begin = 0, row_end = 0;
+  int64_t kv_heads = 1;  // more than one: keys-in-lanes only
   int64_t kv_start = 0;  // position of key row 0 on the key axis
   int64_t kv_len = 0;    // key rows
   int64_t q_offset = 0;  // position of query 0 on the key axis
@@ -122,9 +125,13 @@ struct Task {
   // Copy blocks into scratch first: types and strides that the tiles cannot or should not read. Rows-in-lanes only.
   bool pack_k = false, pack_v = false;
   bool native_bf16 = false;  // arithmetic on pairs of bf16; q, k and v are bf16
+  bool streams = false;      // K and V come from memory, not from a cache: fetch them ahead. Rows-in-lanes only.
   FetchAhead ahead[3];       // read by the worker's next task
   void* scratch = nullptr;   // 64-byte aligned, as large as the kernel's scratch_size says
 };
+
+// Rows of a task, of all its kv heads.
+inline int64_t task_rows(const Task& task) { return (task.row_end - task.row_begin) * task.kv_heads; }
 
 // Floats of one delivered state: max[rows], sum[rows], acc[rows][v_dim].
 inline int64_t piece_state_size(int64_t rows, int64_t v_dim) { return rows * (v_dim + 2); }
@@ -172,8 +179,9 @@ inline Reach row_reach(const Task& task, int64_t row) {
   return reach_of(*task.rules, position_of(task, row) - task.kv_start, task.kv_start, task.kv_len);
 }
 
-// Most rows of a task for keys-in-lanes.
+// Most rows of a task for keys-in-lanes, of one kv head and of all.
 inline constexpr int64_t kMaxFewRows = 16;
+inline constexpr int64_t kMaxTogetherRows = 32;
 
 // One row of several partial results, and where the combined one goes (lw_merge).
 struct PartialRows {
@@ -199,7 +207,7 @@ struct KernelTable {
   size_t (*keys_scratch_size)(int64_t qk_dim, int64_t v_dim, int64_t rows) = nullptr;
   void (*rows_in_lanes)(const Task& task) = nullptr;
   void (*native_rows_in_lanes)(const Task& task) = nullptr;  // nullptr: the target has no bf16 pair dot
-  void (*keys_in_lanes)(const Task& task) = nullptr;         // at most kMaxFewRows rows; both arithmetics
+  void (*keys_in_lanes)(const Task& task) = nullptr;         // at most kMaxFewRows rows a kv head; both arithmetics
   // Results of the task's rows from `count` delivered states (task.states, task.deliver) over all their keys. first:
   // number on the key axis of the block or span of the first state. Scratch: keys_scratch_size for all rows of the
   // task.

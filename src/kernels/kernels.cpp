@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "src/kernels/convert_arrays-inl.h"
+#include "src/kernels/few_tail-inl.h"
 #include "src/kernels/keys_in_lanes-inl.h"
 #include "src/kernels/merge_partials-inl.h"
 #include "src/kernels/rows_in_lanes-inl.h"
@@ -19,7 +20,6 @@ HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 
-void RowsInLanes(const Task& task) { AttendRows<CanonicalTiles>(task); }
 #if HWY_NATIVE_DOT_BF16
 void NativeRowsInLanes(const Task& task);  // kernels_native.cpp
 #endif
@@ -30,7 +30,7 @@ KernelTable Table() {
   table.fma = HWY_NATIVE_FMA != 0;
   table.rows_max_vectors = static_cast<int64_t>(kMaxVectors);
   table.rows_tile_keys = static_cast<int64_t>(TileShape<kMaxVectors>::kKeys);
-  table.few_rows = 8;
+  table.few_rows = kFewRows;
   table.rows_scratch_size = &RowsScratchSize;
   table.keys_scratch_size = &KeysScratchSize;
   table.rows_in_lanes = &RowsInLanes;

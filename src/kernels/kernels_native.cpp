@@ -19,7 +19,10 @@ HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 
-void NativeRowsInLanes(const Task& task) { AttendRows<NativeTiles>(task); }
+void NativeRowsInLanes(const Task& task) {
+  NoTail none;
+  AttendRows<NativeTiles>(task, none);
+}
 
 FewLoops FewLoopsNative() {
   FewLoops loops = {};

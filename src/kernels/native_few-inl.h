@@ -40,6 +40,8 @@ HWY_INLINE float KeyElement<Bf16Pair>(const void* row, size_t c, size_t dim) {
   return PairOf(from[c], c + 1 < dim ? from[c + 1] : Bf16{0});
 }
 
+inline constexpr size_t kPairRegisters = kRegisters * 3 / 4;  // accumulators of a value pass
+
 // Dims of one vector of pairs of keys.
 inline constexpr size_t kPairDims = 2 * hn::MaxLanes(hn::ScalableTag<float>());
 
@@ -88,7 +90,7 @@ HWY_INLINE void PairVectors(const float* HWY_RESTRICT p, const void* const* HWY_
     }
     V a[kWidth], b[kWidth];  // pairs of the even and odd dims' halves of each block
     for (size_t n = 0; n < 2; ++n) {
-      const Bf16* ahead = static_cast<const Bf16*>(v[2 * i + n + kNearRows]) + x;
+      const Bf16* ahead = static_cast<const Bf16*>(prefetch.near[2 * i + n]) + x;
       HWY_UNROLL(4)
       for (size_t w = 0; w < kWidth; ++w) {
         if (w * kPairDims * sizeof(Bf16) % 64 == 0) __builtin_prefetch(ahead + w * kPairDims, 0, 3);
@@ -124,12 +126,13 @@ HWY_INLINE void PairVectors(const float* HWY_RESTRICT p, const void* const* HWY_
   }
 }
 
-// ValueFewFunction on pairs: p[r] holds pairs of probs, v rows of bf16; begin is 0, end even.
+// ValueFewFunction on pairs: p[r] holds pairs of probs, v rows of bf16; a whole block at once, of one kv head: offset and
+// begin are 0, end is even, and what acc and sum hold does not matter.
 template <size_t kRows>
-HWY_NOINLINE void ValuePairs(const float* HWY_RESTRICT p, const void* const* HWY_RESTRICT v, size_t v_dim, size_t,
-                             size_t end, const PrefetchRows& prefetch, float* HWY_RESTRICT acc,
+HWY_NOINLINE void ValuePairs(const float* HWY_RESTRICT p, const void* const* HWY_RESTRICT v, size_t, size_t v_dim,
+                             size_t, size_t end, const PrefetchRows& prefetch, float* HWY_RESTRICT acc,
                              float* HWY_RESTRICT sum) {
-  constexpr size_t kFit = HWY_MAX(size_t{1}, kValueRegisters / (2 * kRows));
+  constexpr size_t kFit = HWY_MAX(size_t{1}, kPairRegisters / (2 * kRows));
   constexpr size_t kWidth = kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
   const size_t pairs = end / 2;
   size_t x = 0;

@@ -458,7 +458,7 @@ struct NativeTiles {
     return first >= 0 ? first : -(task.kv_start % 2);
   }
   static HWY_INLINE void Attend(const Task& task, RowTile* tile, int64_t tiles, const RowsScratch& scratch,
-                                const BlockRange& block, Fetcher& fetcher) {
+                                const BlockRange& block, NoTail&, Fetcher& fetcher) {
     KeyBits any = KeyBits();
     const int64_t begin = block.begin - block.block_row, end = block.end - block.block_row;
     const bool may_be_full = task.rules->plain() && begin % 2 == 0 && end % 2 == 0;

@@ -105,12 +105,60 @@ struct TileShape<1> {
 };
 #endif
 
+// ---- Fetching ahead ---------------------------------------------------------------------------------------------------
+
+// At most so many cache lines in one step: about what memory delivers during one score tile.
+inline constexpr int64_t kMostLinesAStep = 48;
+
+// Dims of a score tile, or keys of a value tile, between two fetches of rows.
+inline constexpr int64_t kFetchSteps = 16;
+
+// Rows of K or V, fetched while tiles compute something else.
+struct RowsAhead {
+  const char* const* row = nullptr;
+  const char* const* end = nullptr;
+  int64_t bytes = 0;  // of a row
+  int64_t lines_a_step = 0;
+};
+
+// Keeps memory busy while the tiles compute, never all at once: with what the next task reads (one step a score tile),
+// and with rows of K and V that this task reads next (one step in kFetchSteps).
+struct Fetcher {
+  FetchAhead left[3];
+  int64_t lines_a_step = 0;
+  RowsAhead rows;
+  int64_t byte = 0;  // of the row that is next
+
+  HWY_INLINE void Step() {
+    int64_t lines = lines_a_step;
+    for (FetchAhead& region : left) {
+      for (; lines > 0 && region.lines > 0; --lines, --region.lines, region.data += 64)
+        __builtin_prefetch(region.data, 0, 2);
+    }
+  }
+  HWY_INLINE void Begin(const RowsAhead& ahead) {
+    rows = ahead;
+    byte = 0;
+  }
+  HWY_INLINE void RowStep() {
+    for (int64_t lines = rows.lines_a_step; lines > 0 && rows.row < rows.end; --lines) {
+      __builtin_prefetch(*rows.row + byte, 0, 2);
+      byte += 64;
+      if (byte < rows.bytes) continue;
+      byte = 0;
+      ++rows.row;
+    }
+  }
+  // Where nothing is fetched all n steps are one.
+  HWY_INLINE int64_t RowSteps(int64_t n) const { return rows.lines_a_step > 0 ? kFetchSteps : n; }
+};
+
 // ---- Scores ---------------------------------------------------------------------------------------------------------
 
 // kStrips of the tile's vectors: q, s and max begin at the first of them; kRows is the tile's row count.
 template <size_t kStrips, size_t kKeys, size_t kRows, bool kTakeMax, class V>
 HWY_INLINE void ScoreTile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, int64_t stride, int64_t qk_dim,
-                          float* HWY_RESTRICT s, V* max) {
+                          float* HWY_RESTRICT s, V* max, Fetcher& fetcher) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   V acc[kKeys][kStrips];
@@ -119,15 +167,20 @@ HWY_INLINE void ScoreTile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT
     HWY_UNROLL(4)
     for (size_t i = 0; i < kStrips; ++i) acc[j][i] = hn::Zero(d);
   }
-  for (int64_t c = 0; c < qk_dim; ++c) {
-    V qc[kStrips];
-    HWY_UNROLL(4)
-    for (size_t i = 0; i < kStrips; ++i) qc[i] = hn::Load(d, q + static_cast<size_t>(c) * kRows + i * N);
-    HWY_UNROLL(16)
-    for (size_t j = 0; j < kKeys; ++j) {
-      const V kj = hn::Set(d, k[static_cast<int64_t>(j) * stride + c]);
+  const int64_t steps = fetcher.RowSteps(qk_dim);
+  for (int64_t c = 0; c < qk_dim;) {
+    fetcher.RowStep();
+    const int64_t end = HWY_MIN(qk_dim, c + steps);
+    for (; c < end; ++c) {
+      V qc[kStrips];
       HWY_UNROLL(4)
-      for (size_t i = 0; i < kStrips; ++i) acc[j][i] = hn::MulAdd(qc[i], kj, acc[j][i]);
+      for (size_t i = 0; i < kStrips; ++i) qc[i] = hn::Load(d, q + static_cast<size_t>(c) * kRows + i * N);
+      HWY_UNROLL(16)
+      for (size_t j = 0; j < kKeys; ++j) {
+        const V kj = hn::Set(d, k[static_cast<int64_t>(j) * stride + c]);
+        HWY_UNROLL(4)
+        for (size_t i = 0; i < kStrips; ++i) acc[j][i] = hn::MulAdd(qc[i], kj, acc[j][i]);
+      }
     }
   }
   // Keeps max in memory during the loop above: in registers it would spill the tile (gcc 12: 2.4 % of prefill).
@@ -146,24 +199,6 @@ HWY_INLINE void ScoreTile(const float* HWY_RESTRICT q, const float* HWY_RESTRICT
   }
 }
 
-// At most so many cache lines in one step: about what memory delivers during one score tile.
-inline constexpr int64_t kMostLinesAStep = 48;
-
-// Spreads the fetching of a task's FetchAhead over its score tiles: memory is busy while the task computes, never all at
-// once.
-struct Fetcher {
-  FetchAhead left[3];
-  int64_t lines_a_step = 0;
-
-  HWY_INLINE void Step() {
-    int64_t lines = lines_a_step;
-    for (FetchAhead& region : left) {
-      for (; lines > 0 && region.lines > 0; --lines, --region.lines, region.data += 64)
-        __builtin_prefetch(region.data, 0, 2);
-    }
-  }
-};
-
 // Scores of keys [begin, end). A function of its own, like the other loops over tiles: what its callers hold in
 // registers must not spill the tile.
 template <size_t kStrips, size_t kRows, bool kTakeMax, class V>
@@ -174,16 +209,17 @@ HWY_NOINLINE void ScoreKeys(const float* HWY_RESTRICT q, const float* HWY_RESTRI
   for (; j + kKeys <= end; j += kKeys) {
     if (fetcher.lines_a_step > 0) fetcher.Step();
     ScoreTile<kStrips, kKeys, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows,
-                                               max);
+                                               max, fetcher);
   }
   if constexpr (kKeys > 4) {
     for (; j + 4 <= end; j += 4) {
-      ScoreTile<kStrips, 4, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows,
-                                             max);
+      ScoreTile<kStrips, 4, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max,
+                                             fetcher);
     }
   }
   for (; j < end; ++j) {
-    ScoreTile<kStrips, 1, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max);
+    ScoreTile<kStrips, 1, kRows, kTakeMax>(q, k + j * stride, stride, qk_dim, s + static_cast<size_t>(j) * kRows, max,
+                                           fetcher);
   }
 }
 
@@ -338,16 +374,25 @@ struct ValuePart {
   const float* HWY_RESTRICT v;
   int64_t stride;
   V (&acc)[kDims][kVectors];
+  Fetcher& fetcher;
 
   template <size_t kFirst, size_t kStrips>
   HWY_INLINE void operator()(int64_t begin, int64_t end) const {
-    ValueKeys<kFirst, kStrips>(p, v, stride, begin, end, acc);
+    if constexpr (kStrips < kVectors) {
+      ValueKeys<kFirst, kStrips>(p, v, stride, begin, end, acc);
+    } else {
+      const int64_t steps = fetcher.RowSteps(kBlockKeys);
+      for (int64_t j = begin; j < end; j += steps) {
+        fetcher.RowStep();
+        ValueKeys<kFirst, kStrips>(p, v, stride, j, HWY_MIN(end, j + steps), acc);
+      }
+    }
   }
 };
 
 template <size_t kVectors, size_t kDims, class Keys, class V>
 HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, const Keys& keys,
-                          const MergeFactors<V> (&factors)[kVectors], float* HWY_RESTRICT span_acc) {
+                          const MergeFactors<V> (&factors)[kVectors], float* HWY_RESTRICT span_acc, Fetcher& fetcher) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   constexpr size_t kRows = kVectors * N;
@@ -357,7 +402,7 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT
     HWY_UNROLL(4)
     for (size_t i = 0; i < kVectors; ++i) acc[x][i] = hn::Zero(d);
   }
-  ForEachPart<kVectors>(keys, ValuePart<kVectors, kDims, V>{p, v, stride, acc});
+  ForEachPart<kVectors>(keys, ValuePart<kVectors, kDims, V>{p, v, stride, acc, fetcher});
   HWY_UNROLL(16)
   for (size_t x = 0; x < kDims; ++x) {
     HWY_UNROLL(4)
@@ -371,18 +416,19 @@ HWY_INLINE void ValueTile(const float* HWY_RESTRICT p, const float* HWY_RESTRICT
 // Adds one block's keys into the span: span_acc = merge(span_acc, sum of p * v). Keys: KeyRange, KeyRuns or Strips.
 template <size_t kVectors, class Keys, class V>
 HWY_NOINLINE void AddValues(const float* HWY_RESTRICT p, const float* HWY_RESTRICT v, int64_t stride, size_t v_dim,
-                            const Keys& keys, const MergeFactors<V> (&factors)[kVectors],
-                            float* HWY_RESTRICT span_acc) {
+                            const Keys& keys, const MergeFactors<V> (&factors)[kVectors], float* HWY_RESTRICT span_acc,
+                            Fetcher& fetcher) {
   constexpr size_t kRows = kVectors * hn::MaxLanes(hn::DFromV<V>());
   constexpr size_t kDims = TileShape<kVectors>::kKeys;
   size_t x = 0;
   for (; x + kDims <= v_dim; x += kDims) {
-    ValueTile<kVectors, kDims>(p, v + x, stride, keys, factors, span_acc + x * kRows);
+    ValueTile<kVectors, kDims>(p, v + x, stride, keys, factors, span_acc + x * kRows, fetcher);
   }
   if constexpr (kDims > 4) {
-    for (; x + 4 <= v_dim; x += 4) ValueTile<kVectors, 4>(p, v + x, stride, keys, factors, span_acc + x * kRows);
+    for (; x + 4 <= v_dim; x += 4)
+      ValueTile<kVectors, 4>(p, v + x, stride, keys, factors, span_acc + x * kRows, fetcher);
   }
-  for (; x < v_dim; ++x) ValueTile<kVectors, 1>(p, v + x, stride, keys, factors, span_acc + x * kRows);
+  for (; x < v_dim; ++x) ValueTile<kVectors, 1>(p, v + x, stride, keys, factors, span_acc + x * kRows, fetcher);
 }
 
 // The same where v may be NaN or infinite at hidden keys: each lane takes its visible keys alone. Same bits, slower.

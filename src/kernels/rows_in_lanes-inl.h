@@ -9,6 +9,7 @@
 //
 // Reads exactly the elements of its rows and of keys that some row of the task may see. The tiles of a task (a panel)
 // share each block of K and V, which lets a block be copied once (pack) where strides would defeat the caches.
+// Rows that would fill a small part of a vector may go through keys-in-lanes, block by block: few_tail-inl.h.
 // Not here: which tasks there are (schedule.cpp), register tiles and their shapes (register_tiles-inl.h), addresses,
 // pages and states (rows_io-inl.h).
 
@@ -119,16 +120,23 @@ HWY_NOINLINE void EdgeProbs(const Task& task, const RowTile& tile, float* HWY_RE
   }
 }
 
+// What is fetched while a block's scores are computed, and while its values are added.
+struct BlockAhead {
+  RowsAhead scores, values;
+};
+
 // Keys [begin, end) of one block, relative to the block's first key row, for one tile.
 template <size_t kVectors>
 HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
-                              const KeyBlock& v, int64_t block_row, int64_t begin, int64_t end, Fetcher& fetcher) {
+                              const KeyBlock& v, int64_t block_row, int64_t begin, int64_t end, const BlockAhead& ahead,
+                              Fetcher& fetcher) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   const size_t v_dim = static_cast<size_t>(task.v_dim);
 
   // 1. Scores, reference maxima, probs, row sums.
+  fetcher.Begin(ahead.scores);
   const bool edge = tile.all_begin > block_row + begin || tile.all_end < block_row + end;
   V max[kVectors], sum[kVectors];
   for (size_t i = 0; i < kVectors; ++i) {
@@ -149,23 +157,25 @@ HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_
   MergeFactors<V> factors[kVectors];
   MergeIntoSpan(tile, max, sum, factors);
 
+  fetcher.Begin(ahead.values);
+
   // 3. Values. A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then take the masked
   // path.
   if (HWY_LIKELY(!edge)) {
-    AddValues<kVectors>(probs, v.data, v.stride, v_dim, KeyRange{begin, end}, factors, tile.span_acc);
+    AddValues<kVectors>(probs, v.data, v.stride, v_dim, KeyRange{begin, end}, factors, tile.span_acc, fetcher);
     return;
   }
   const int64_t full_begin = ClampTo(tile.all_begin - block_row, begin, end);
   const int64_t full_end = ClampTo(tile.all_end - block_row, full_begin, end);
   if (HWY_LIKELY(AllFinite(v, begin, full_begin, v_dim) && AllFinite(v, full_end, end, v_dim))) {
-    AddValues<kVectors>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc);
+    AddValues<kVectors>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc, fetcher);
   } else {
     AddVisibleValues<kVectors>(probs, v.data, v.stride, v_dim, strips, visible, factors, tile.span_acc);
   }
 }
 
 using AttendBlockFunction = void (*)(const Task&, const RowTile&, float*, const KeyBlock&, const KeyBlock&, int64_t,
-                                     int64_t, int64_t, Fetcher&);
+                                     int64_t, int64_t, const BlockAhead&, Fetcher&);
 
 HWY_INLINE AttendBlockFunction AttendBlockFor(size_t vectors) {
   static_assert(kMaxVectors <= 4, "one case for each number of vectors");
@@ -276,10 +286,6 @@ static inline RowsScratch CarveRowsScratch(char* base, int64_t qk_dim, int64_t v
   return scratch;
 }
 
-static inline size_t RowsScratchSize(int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k, bool pack_v) {
-  return CarveRowsScratch(nullptr, qk_dim, v_dim, tiles, pack_k, pack_v, nullptr).size;
-}
-
 // Rows [begin, end) of K or V as a block whose first row is block_row, where they are or copied into `packed`.
 HWY_INLINE KeyBlock BlockOf(const KeyTensor& t, int64_t dim, bool pack, float* packed, int64_t block_row, int64_t begin,
                             int64_t end) {
@@ -322,9 +328,44 @@ static inline HWY_NOINLINE void FetchRows(const Task& task, const RowTile& tile)
   }
 }
 
-// Key rows [begin, end) of one block, whose key 0 is key row block_row.
+// Rows [begin, end) of K or V, to be fetched while a tile of `vectors` vectors goes over `steps` elements of `width` rows
+// or dims at once.
+struct AheadList {
+  const char* rows[kBlockKeys];
+
+  RowsAhead Fill(const KeyTensor& t, int64_t dim, int64_t begin, int64_t end, int64_t steps) {
+    RowsAhead ahead;
+    if (begin >= end || t.dim_stride != 1) return ahead;
+    for (int64_t j = begin; j < end; ++j) rows[j - begin] = KeyRowBytes(t, j);
+    ahead.row = rows;
+    ahead.end = rows + (end - begin);
+    ahead.bytes = dim * storage_size(t.type);
+    const int64_t lines = (end - begin) * ((ahead.bytes + 63) / 64);
+    ahead.lines_a_step = (lines + steps - 1) / steps;
+    return ahead;
+  }
+};
+
+// Steps of fetching while a tile takes `keys` keys (or dims), kKeys at once, over `n` dims (or keys).
+HWY_INLINE int64_t FetchStepsOf(size_t vectors, int64_t keys, int64_t n) {
+  int64_t at_once = TileShape<kMaxVectors>::kKeys;
+  if (vectors == 1) at_once = TileShape<1>::kKeys;
+  if (vectors == 2) at_once = TileShape<2>::kKeys;
+  if (vectors == 3) at_once = TileShape<3>::kKeys;
+  return HWY_MAX(int64_t{1}, keys / at_once) * HWY_MAX(int64_t{1}, n / kFetchSteps);
+}
+
+// All rows in tiles.
+struct NoTail {
+  int64_t rows = 0, any_begin = 0, any_end = 0;
+  void Block(const KeyBlock&, const KeyBlock&, int64_t, int64_t, int64_t) {}
+  void FinishSpan(float*) {}
+  void StoreResults() {}
+};
+
+// Key rows [begin, end) of one block, whose key 0 is key row block_row; the task's keys end at `last`.
 struct BlockRange {
-  int64_t block_row, begin, end;
+  int64_t block_row, begin, end, last;
 };
 
 // How AttendRows works in canonical arithmetic.
@@ -334,26 +375,45 @@ struct CanonicalTiles {
   }
   // Key row of key 0 of a block whose first position is that of key row `first`, maybe before row 0.
   static HWY_INLINE int64_t BlockRow(const Task&, int64_t first) { return HWY_MAX(int64_t{0}, first); }
+  template <class Tail>
   static HWY_INLINE void Attend(const Task& task, RowTile* tile, int64_t tiles, const RowsScratch& scratch,
-                                const BlockRange& block, Fetcher& fetcher) {
+                                const BlockRange& block, Tail& tail, Fetcher& fetcher) {
     const int64_t block_row = block.block_row;
     if (!task.rules->plain()) return AttendRuledBlock(task, tile, tiles, scratch, block_row, block.end, fetcher);
     const KeyBlock k = BlockOf(task.k, task.qk_dim, task.pack_k, scratch.packed_k, block_row, block.begin, block.end);
     const KeyBlock v = BlockOf(task.v, task.v_dim, task.pack_v, scratch.packed_v, block_row, block.begin, block.end);
+    AheadList score_list, value_list;
+    BlockAhead ahead;
+    if (task.streams) {
+      // While a block is worked on, what follows comes in: its values and the next block's keys, or where blocks are
+      // copied the next block's keys and values.
+      const int64_t n = block.end - block.begin;
+      const int64_t next_end = HWY_MIN(block.last, block.end + kBlockKeys);
+      const int64_t score_steps = FetchStepsOf(tile[0].vectors, n, task.qk_dim);
+      const int64_t value_steps = FetchStepsOf(tile[0].vectors, task.v_dim, n);
+      ahead.scores = task.pack_v ? score_list.Fill(task.v, task.v_dim, block.end, next_end, score_steps)
+                                 : score_list.Fill(task.v, task.v_dim, block.begin, block.end, score_steps);
+      ahead.values = value_list.Fill(task.k, task.qk_dim, block.end, next_end, value_steps);
+    }
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t begin = HWY_MAX(block.begin, tile[t].any_begin);
       const int64_t end = HWY_MIN(block.end, tile[t].any_end);
       if (begin >= end) continue;
       AttendBlockFor(tile[t].vectors)(task, tile[t], scratch.probs, k, v, block_row, begin - block_row, end - block_row,
-                                      fetcher);
+                                      ahead, fetcher);
+      ahead = BlockAhead();
     }
+    fetcher.Begin(RowsAhead());
+    tail.Block(k, v, block_row, block.begin, block.end);
   }
 };
 
-template <class Tiles>
-HWY_INLINE void AttendRows(const Task& task) {
+// The task's rows but the tail's in tiles; Tail takes its rows of each block after the tiles (few_tail-inl.h).
+template <class Tiles, class Tail>
+HWY_NOINLINE void AttendRows(const Task& task, Tail& tail) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  const int64_t rows = task.row_end - task.row_begin;
+  const int64_t all_rows = task.row_end - task.row_begin;
+  const int64_t rows = all_rows - tail.rows;
   const int64_t vectors = (rows + lanes - 1) / lanes;
   const int64_t tiles = TilesOf(rows);
 
@@ -363,6 +423,10 @@ HWY_INLINE void AttendRows(const Task& task) {
   const RowsScratch scratch =
       CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles, pack_k, pack_v, tile);
   int64_t any_begin = task.key_end, any_end = task.key_begin;
+  if (tail.any_begin < tail.any_end) {
+    any_begin = tail.any_begin;
+    any_end = tail.any_end;
+  }
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t first = tile_begin_vector(vectors, tiles, t);
     const int64_t last = tile_begin_vector(vectors, tiles, t + 1);
@@ -418,20 +482,21 @@ HWY_INLINE void AttendRows(const Task& task) {
     const int64_t block_position = (task.kv_start + row) / kBlockKeys * kBlockKeys;
     const int64_t block_row = Tiles::BlockRow(task, block_position - task.kv_start);
     const int64_t block_end = HWY_MIN(any_end, block_position + kBlockKeys - task.kv_start);
-    Tiles::Attend(task, tile, tiles, scratch, {block_row, row, block_end}, fetcher);
+    Tiles::Attend(task, tile, tiles, scratch, {block_row, row, block_end, any_end}, tail, fetcher);
     row = block_end;
     if (row < any_end && (task.kv_start + row) % unit != 0) continue;
+    tail.FinishSpan(delivers ? state : nullptr);
     if (!delivers && !keeps_row_state) continue;
     for (int64_t t = 0; t < tiles; ++t) {
       const RowTile& to = tile[t];
       if (delivers) {
-        DeliverSpan(task, to, rows, state);
+        DeliverSpan(task, to, all_rows, state);
       } else {
         FinishSpan(task, to);
       }
       StartStates(task, to.vectors, to.span_max, to.span_sum, to.span_acc);
     }
-    if (delivers) state += piece_state_size(rows, task.v_dim);
+    if (delivers) state += piece_state_size(all_rows, task.v_dim);
   }
   if (delivers) return;
 
@@ -441,6 +506,7 @@ HWY_INLINE void AttendRows(const Task& task) {
     StoreResults(task, from.row_begin, from.rows, from.vectors, one_span ? from.span_max : from.row_max,
                  one_span ? from.span_sum : from.row_sum, one_span ? from.span_acc : from.row_acc, scratch.probs);
   }
+  tail.StoreResults();
 }
 
 }  // namespace HWY_NAMESPACE

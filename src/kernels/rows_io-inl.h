@@ -87,13 +87,16 @@ static HWY_INLINE void LoadQueries(const Task& task, int64_t row_begin, int64_t 
   }
 }
 
+// Address of token `in_page` of page number `page` of the sequence.
+HWY_INLINE const char* PagedRowBytes(const KeyTensor& t, int64_t page, int64_t in_page) {
+  const int64_t offset = t.page_table[page * t.page_table_stride] * t.page_stride + in_page * t.len_stride;
+  return static_cast<const char*>(t.data) + offset * storage_size(t.type);
+}
+
 // Address of key row `row` of a K or V tensor.
 HWY_INLINE const char* KeyRowBytes(const KeyTensor& t, int64_t row) {
-  const char* data = static_cast<const char*>(t.data);
-  const int64_t size = storage_size(t.type);
-  if (t.page_table == nullptr) return data + row * t.len_stride * size;
-  const int64_t page = t.page_table[row / t.page_size * t.page_table_stride];
-  return data + (page * t.page_stride + row % t.page_size * t.len_stride) * size;
+  if (t.page_table != nullptr) return PagedRowBytes(t, row / t.page_size, row % t.page_size);
+  return static_cast<const char*>(t.data) + row * t.len_stride * storage_size(t.type);
 }
 template <class T>
 HWY_INLINE const T* KeyRow(const KeyTensor& t, int64_t row) {

@@ -327,9 +327,9 @@ HWY_NOINLINE void AttendRuns(const Task& task, const RowTile& tile, float* HWY_R
     AddSeenValues(probs, v.data, v.stride, v_dim, kVectors, rules.bits, runs, factors, tile.span_acc);
   } else if (runs.count == 1 && runs.run[0].vectors == kVectors) {
     AddValues<kVectors>(probs, v.data, v.stride, v_dim, KeyRange{runs.run[0].begin, runs.run[0].end}, factors,
-                        tile.span_acc);
+                        tile.span_acc, fetcher);
   } else {
-    AddValues<kVectors>(probs, v.data, v.stride, v_dim, runs, factors, tile.span_acc);
+    AddValues<kVectors>(probs, v.data, v.stride, v_dim, runs, factors, tile.span_acc, fetcher);
   }
 }
 

@@ -70,47 +70,58 @@ HWY_INLINE void StoreTransposed(D d, V (&in)[4], T* const* row, size_t c) {
   for (size_t t = 0; t < 4; ++t) StoreBlocks(d, in[t], row + t, c);
 }
 
-// Dims that LoadTransposedWide takes at once.
+// Dims that TransposeWide makes at once.
 inline constexpr size_t kWideDims = HWY_MIN(size_t{8}, hn::MaxLanes(hn::ScalableTag<float>()));
 
-// lane r of out[u] = row[r][c + u] for u < kWideDims and as many rows as a vector has lanes: fewer loads and shuffles
-// an element than LoadTransposed.
-template <class D, class T, class V = hn::Vec<D>>
-HWY_INLINE void LoadTransposedWide(D d, const T* const* row, size_t c, V (&out)[kWideDims]) {
-  if constexpr (hn::MaxLanes(D()) == 4) {
-    LoadTransposed(d, row, c, out);
-  } else {
-    // x: rows of the lower half of the result, y: of the upper half; 4 x 4 blocks of each are transposed, then blocks
-    // of both meet.
-    V x[4], y[4];
+// Of half as many rows as a vector has lanes (of all of them where it has 4).
+template <class D, class T, class V>
+HWY_INLINE void LoadHalfOfRows(D d, const T* const* row, size_t c, V (&x)[4]) {
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-    const hn::Half<D> half;
-    HWY_UNROLL(4)
-    for (size_t t = 0; t < 4; ++t) {
-      x[t] = hn::Combine(d, LoadWide(half, row[4 + t] + c), LoadWide(half, row[t] + c));
-      y[t] = hn::Combine(d, LoadWide(half, row[12 + t] + c), LoadWide(half, row[8 + t] + c));
-    }
-    Transpose4x4(d, x);
-    Transpose4x4(d, y);
-    HWY_UNROLL(4)
-    for (size_t u = 0; u < 4; ++u) {
-      out[u] = V{_mm512_shuffle_f32x4(x[u].raw, y[u].raw, 0x88)};
-      out[4 + u] = V{_mm512_shuffle_f32x4(x[u].raw, y[u].raw, 0xdd)};
-    }
+  const hn::Half<D> half;
+  HWY_UNROLL(4)
+  for (size_t t = 0; t < 4; ++t) x[t] = hn::Combine(d, LoadWide(half, row[4 + t] + c), LoadWide(half, row[t] + c));
 #else
-    HWY_UNROLL(4)
-    for (size_t t = 0; t < 4; ++t) {
-      x[t] = LoadWide(d, row[t] + c);
-      y[t] = LoadWide(d, row[4 + t] + c);
-    }
-    Transpose4x4(d, x);
-    Transpose4x4(d, y);
-    HWY_UNROLL(4)
-    for (size_t u = 0; u < 4; ++u) {
-      out[u] = hn::ConcatLowerLower(d, y[u], x[u]);
-      out[4 + u] = hn::ConcatUpperUpper(d, y[u], x[u]);
-    }
+  HWY_UNROLL(4)
+  for (size_t t = 0; t < 4; ++t) x[t] = LoadWide(d, row[t] + c);
 #endif
+}
+
+// lane r of out[u] = row[r][c + u] for u < kWideDims. x: the rows of the lower half of out, y: of the upper; 4 x 4 blocks of
+// each are transposed, then blocks of both meet.
+template <class D, class V>
+HWY_INLINE void TransposeWide(D d, V (&x)[4], V (&y)[4], V (&out)[kWideDims]) {
+  Transpose4x4(d, x);
+  if constexpr (hn::MaxLanes(D()) > 4) Transpose4x4(d, y);
+  (void)y;
+  HWY_UNROLL(4)
+  for (size_t u = 0; u < 4; ++u) {
+#if HWY_MAX_BYTES == 16
+    out[u] = x[u];
+#elif HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+    out[u] = V{_mm512_shuffle_f32x4(x[u].raw, y[u].raw, 0x88)};
+    out[4 + u] = V{_mm512_shuffle_f32x4(x[u].raw, y[u].raw, 0xdd)};
+#else
+    out[u] = hn::ConcatLowerLower(d, y[u], x[u]);
+    out[4 + u] = hn::ConcatUpperUpper(d, y[u], x[u]);
+#endif
+  }
+}
+
+// Loads dims c ... c + kWideDims * kGroups - 1 of the rows. A vector of 16 rows whose stride is a multiple of 4 KiB fills
+// a set of the first cache twice: both halves of a row's cache line are taken before its place is.
+template <size_t kGroups, class D, class T, class V>
+HWY_INLINE void LoadWideRows(D d, const T* const* row, size_t c, V (&x)[kGroups][4], V (&y)[kGroups][4]) {
+  constexpr size_t kHalf = hn::MaxLanes(D()) / 2;
+  HWY_UNROLL(2)
+  for (size_t g = 0; g < kGroups; ++g) LoadHalfOfRows(d, row, c + g * kWideDims, x[g]);
+  if (kGroups > 1) {
+    HWY_FENCE;
+  }
+  if constexpr (kHalf == 2) return;
+  HWY_UNROLL(2)
+  for (size_t g = 0; g < kGroups; ++g) LoadHalfOfRows(d, row + kHalf, c + g * kWideDims, y[g]);
+  if (kGroups > 1) {
+    HWY_FENCE;
   }
 }
 
