@@ -4,6 +4,8 @@
 #include <string>
 
 #include "acceptance_lines.hpp"
+#include "case_tensors.hpp"
+#include "lanewise/lanewise.hpp"
 #include "src/machine.hpp"
 #include "standard_cases.hpp"
 
@@ -33,6 +35,24 @@ PromiseGroup group_size(int64_t group, int64_t dim, int64_t batch, int32_t all) 
   return builder.take();
 }
 
+// 16-bit caches, out and queries too. less: points that f16 may stay behind bf16.
+PromiseGroup group_size_16(int32_t type, int32_t arithmetic, int64_t group, int32_t all) {
+  GroupBuilder builder;
+  AttentionCase c = decode_case(32768, 128, 8 * group, 8, all);
+  c.q_type = c.kv_type = type;
+  c.arithmetic = arithmetic;
+  const bool native = arithmetic == LW_ARITHMETIC_NATIVE_BF16;
+  const double less = type == LW_TYPE_F16 ? 0.05 : 0;
+  const std::string name = native ? "native bf16" : type == LW_TYPE_F16 ? "f16" : "bf16";
+  const std::string text = name + " S=32768 d=128" + text_of(" group ", group) + text_of(", ", all) + " threads, of ";
+  if (group <= 2 || (native && group <= 4)) {
+    builder.one(Measure::kShareOfReading, builder.add(c), 0.88 - less, text + "reading");
+  } else {
+    builder.one(Measure::kShareOfLimit, builder.add(c), (native ? 0.80 : 0.78) - less, text + "lower limit");
+  }
+  return builder.take();
+}
+
 PromiseGroup one_head(int32_t all) {
   GroupBuilder builder;
   const size_t one = builder.add(decode_case(32768, 128, 1, 1, 1));
@@ -44,13 +64,15 @@ PromiseGroup one_head(int32_t all) {
   return builder.take();
 }
 
-PromiseGroup token_major(int64_t kv_heads, int32_t all) {
+PromiseGroup token_major(int32_t type, int64_t kv_heads, int32_t all) {
   GroupBuilder builder;
-  AttentionCase c = decode_case(8192, 128, 32, kv_heads, all);
+  AttentionCase c = decode_case(16384, 128, 32, kv_heads, all);
+  c.q_type = c.kv_type = type;
+  const char* name = type == LW_TYPE_F32 ? "" : type == LW_TYPE_BF16 ? "bf16 " : "f16 ";
   const size_t heads_first = builder.add(c);
   c.tokens_first = true;
   builder.ratio(Measure::kReadingRatio, builder.add(c), heads_first, 0.85,
-                text_of("[batch, len, heads, dim], heads 32/", kv_heads) + ", over heads first");
+                name + text_of("[batch, len, heads, dim], heads 32/", kv_heads) + ", over heads first");
   return builder.take();
 }
 
@@ -120,6 +142,17 @@ PromiseGroup idle_team(int32_t all) {
   return builder.take();
 }
 
+// This version serves it and this machine has it.
+bool can_dot_bf16() {
+  AttentionCase c = decode_case(256, 128, 8, 8, 1);
+  c.q_type = c.kv_type = LW_TYPE_BF16;
+  c.arithmetic = LW_ARITHMETIC_NATIVE_BF16;
+  Options options;
+  options.target = c.target.c_str();
+  Plan plan;
+  return static_cast<bool>(Plan::make(problem_of(c), options, plan));
+}
+
 }  // namespace
 
 std::vector<PromiseGroup> decode_promises() {
@@ -132,12 +165,22 @@ std::vector<PromiseGroup> decode_promises() {
     }
   }
   groups.push_back(one_head(all));
-  groups.push_back(token_major(8, all));
-  groups.push_back(token_major(32, all));
+  for (const int64_t kv_heads : {8, 32}) groups.push_back(token_major(LW_TYPE_F32, kv_heads, all));
   groups.push_back(pages(all));
   groups.push_back(curve(all));
   groups.push_back(mixed(all));
   groups.push_back(window(all));
+  for (const int32_t type : {LW_TYPE_BF16, LW_TYPE_F16}) {
+    for (const int64_t group : {1, 2, 4, 8}) {
+      groups.push_back(group_size_16(type, LW_ARITHMETIC_CANONICAL, group, all));
+    }
+    groups.push_back(token_major(type, 8, all));
+  }
+  if (can_dot_bf16()) {
+    for (const int64_t group : {1, 2, 3, 4, 8}) {
+      groups.push_back(group_size_16(LW_TYPE_BF16, LW_ARITHMETIC_NATIVE_BF16, group, all));
+    }
+  }
   return groups;
 }
 
