@@ -35,8 +35,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 // instead of 82 % of the FMA peak in cache).
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 || HWY_ARCH_ARM_A64
 inline constexpr size_t kRegisters = 32;
-#else
+#elif HWY_NATIVE_FMA
 inline constexpr size_t kRegisters = 16;
+#else
+inline constexpr size_t kRegisters = 14;  // of 16: a product takes one
 #endif
 template <size_t kRows, bool kFirst>
 constexpr size_t ValueWidth() {
@@ -140,11 +142,15 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
         PrefetchFar(far[fetched], prefetch.far_lines);
       }
       V x[kGroups][4], y[kGroups][4];
-      LoadWideRows(d, k, c / KeyLoad<T>::kDims, x, y);
+      if constexpr (N > 4) LoadWideRows(d, k, c / KeyLoad<T>::kDims, x, y);
       HWY_UNROLL(2)
       for (size_t g = 0; g < kGroups; ++g) {
         V kt[kWideDims];
-        TransposeWide(d, x[g], y[g], kt);
+        if constexpr (N > 4) {
+          TransposeWide(d, x[g], y[g], kt);
+        } else {
+          LoadTransposed(d, k, c / KeyLoad<T>::kDims, kt);
+        }
         HWY_UNROLL(8)
         for (size_t t = 0; t < kWideDims; ++t) {
           HWY_UNROLL(2)

@@ -73,7 +73,7 @@ HWY_INLINE void StoreTransposed(D d, V (&in)[4], T* const* row, size_t c) {
 // Dims that TransposeWide makes at once.
 inline constexpr size_t kWideDims = HWY_MIN(size_t{8}, hn::MaxLanes(hn::ScalableTag<float>()));
 
-// Of half as many rows as a vector has lanes (of all of them where it has 4).
+// Of half as many rows as a vector has lanes. Vectors of more than 4 lanes only, as what follows.
 template <class D, class T, class V>
 HWY_INLINE void LoadHalfOfRows(D d, const T* const* row, size_t c, V (&x)[4]) {
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
@@ -91,13 +91,10 @@ HWY_INLINE void LoadHalfOfRows(D d, const T* const* row, size_t c, V (&x)[4]) {
 template <class D, class V>
 HWY_INLINE void TransposeWide(D d, V (&x)[4], V (&y)[4], V (&out)[kWideDims]) {
   Transpose4x4(d, x);
-  if constexpr (hn::MaxLanes(D()) > 4) Transpose4x4(d, y);
-  (void)y;
+  Transpose4x4(d, y);
   HWY_UNROLL(4)
   for (size_t u = 0; u < 4; ++u) {
-#if HWY_MAX_BYTES == 16
-    out[u] = x[u];
-#elif HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
     out[u] = V{_mm512_shuffle_f32x4(x[u].raw, y[u].raw, 0x88)};
     out[4 + u] = V{_mm512_shuffle_f32x4(x[u].raw, y[u].raw, 0xdd)};
 #else
@@ -117,7 +114,6 @@ HWY_INLINE void LoadWideRows(D d, const T* const* row, size_t c, V (&x)[kGroups]
   if (kGroups > 1) {
     HWY_FENCE;
   }
-  if constexpr (kHalf == 2) return;
   HWY_UNROLL(2)
   for (size_t g = 0; g < kGroups; ++g) LoadHalfOfRows(d, row + kHalf, c + g * kWideDims, y[g]);
   if (kGroups > 1) {
