@@ -11,7 +11,7 @@
 #include <hwy/highway.h>
 
 #include "src/kernels/native_few-inl.h"
-#include "src/kernels/native_tiles-inl.h"
+#include "src/kernels/native_rows-inl.h"
 
 // clang refuses a region for a target in which nothing is declared.
 #if HWY_NATIVE_DOT_BF16
