@@ -301,7 +301,8 @@ TEST_CASE("docs/WHY-SQRT-DK.md shows what the command makes now", "[lessons]") {
   std::set<std::string> made, kept;
   for (const auto& entry : std::filesystem::directory_iterator(dir / "")) made.insert(entry.path().filename().string());
   for (const auto& entry : std::filesystem::directory_iterator(root() + "docs/pictures")) {
-    kept.insert(entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    if (document.find(name) != std::string::npos) kept.insert(name);  // other documents have pictures too
   }
   CHECK(made == kept);
   for (const std::string& name : made) {
