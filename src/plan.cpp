@@ -79,7 +79,7 @@ Rules rules_of(const lw_problem& problem, bool q_positions) {
 bool strides_need_packing(const lw_const_tensor& tensor) {
   if (tensor.stride[3] != 1) return true;
   // 4 KiB apart, rows share an L1 set; a tile of 8 rows and its scratch do not fit into one.
-  return tensor.stride[2] * type_size(tensor.type) % 4096 == 0;
+  return tensor.stride[2] % (4096 / type_size(tensor.type)) == 0;
 }
 
 bool must_pack(const lw_const_tensor& tensor) { return tensor.type != LW_TYPE_F32 || strides_need_packing(tensor); }

@@ -231,7 +231,8 @@ KeyTensor keys_at(const Run& run, const lw_const_tensor& tensor, int64_t b, int6
   const lw_inputs& in = run.inputs;
   KeyTensor keys;
   keys.type = tensor.type;
-  keys.head_stride = tensor.stride[1];
+  // Strides of axes of size 1 are not used, so they may be anything.
+  keys.head_stride = run.problem.kv_heads > 1 ? tensor.stride[1] : 0;
   keys.len_stride = tensor.stride[2];
   keys.dim_stride = tensor.stride[3];
   if (in.page_table != nullptr) {
@@ -240,9 +241,10 @@ KeyTensor keys_at(const Run& run, const lw_const_tensor& tensor, int64_t b, int6
     keys.page_table_stride = in.page_table_stride[1];
     keys.page_size = run.problem.page_size;
     keys.page_stride = tensor.stride[0];
-    if (keys.page_size == 1) keys.len_stride = 0;  // not used, so it may be anything
+    if (keys.page_size == 1) keys.len_stride = 0;
   } else {
     keys.data = data_at(tensor, in.cu_seqlens_kv != nullptr ? 0 : b, kv_head, run.kv_token(b));
+    if (run.kv_len(b) <= 1) keys.len_stride = 0;
   }
   return keys;
 }
