@@ -6,7 +6,8 @@
 
 namespace lanewise {
 
-// On success `checked` is `problem` with scale and arithmetic resolved: has_scale = 1; arithmetic may still be BEST, which the plan resolves.
+// On success `checked` is `problem` with scale resolved: has_scale = 1. Arithmetic may still be BEST, which the plan
+// resolves: it knows the target.
 lw_status check_problem(const lw_problem* problem, lw_problem& checked);
 
 // Rules that a run may override: scale, softcap, window, q_offset.

@@ -58,8 +58,8 @@ Task task_of(const Work& work, int64_t b) {
   return task;
 }
 
-// A panel: rows of one (sequence, kv head), or few rows of several, the keys they may see, and how those are cut into pieces of whole blocks or
-// spans.
+// A panel: rows of one (sequence, kv head), or few rows of several kv heads, the keys they may see, and how those are cut
+// into pieces of whole blocks or spans.
 struct Panel {
   int64_t row_begin, row_end;
   int64_t kv_heads;  // that have these rows
@@ -68,7 +68,7 @@ struct Panel {
   Deliver deliver;  // kResults: one piece
   int64_t first_unit, units;
   int64_t pieces;
-  bool streams;
+  bool streams;  // keys come from memory: fetch them ahead
 
   int64_t rows() const { return (row_end - row_begin) * kv_heads; }
 };
@@ -131,8 +131,8 @@ Panel panel_of(const Work& work, const Task& task, const Panels& panels, int64_t
   return panel;
 }
 
-// Walks the tasks in order of their numbers: sequence, kv head (or several together), panel, piece. Numbers only go up, so a worker's whole
-// walk costs one pass over the panels and no memory.
+// Walks the tasks in order of their numbers: sequence, kv head (or several together), panel, piece. Numbers only go up,
+// so a worker's whole walk costs one pass over the panels and no memory.
 class TaskCursor {
  public:
   explicit TaskCursor(const Work& work) : work_(work) { begin_sequence(); }
