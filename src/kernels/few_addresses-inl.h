@@ -1,4 +1,5 @@
-// Addresses of key and value rows, as the register loops of keys-in-lanes take them: dense, strided and paged alike.
+// Addresses of key and value rows, as the register loops of keys-in-lanes take them: dense, strided and paged alike;
+// and whether what lies there is finite.
 
 #if defined(LANEWISE_FEW_ADDRESSES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_FEW_ADDRESSES_INL_H_
@@ -9,6 +10,8 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/convert-inl.h"
+#include "src/kernels/few_states-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/rows_io-inl.h"
 
@@ -59,6 +62,62 @@ static inline void RowsOf(const Task& task, const KeyTensor& t, int64_t dim, flo
     PackKeys(t, dim, begin, end, packed, stride);
   }
   for (int64_t j = 0; j < end - begin; ++j) to[j] = packed + j * stride;
+}
+
+// Addresses of one block's keys, values behind them, and the next block's keys behind those.
+struct BlockAddresses {
+  const void** k;
+  const void** v;
+};
+
+// Addresses run on from keys to values to the next block's keys, so that prefetch looks ahead in the order of reading.
+// Keys are filled up to whole vectors with the last one; the end of the list repeats. lead, trail: zero rows before and
+// behind the keys and values, which make pairs whole.
+static inline BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t begin, int64_t end,
+                                         int64_t next_begin, int64_t next_end, int64_t lead, int64_t trail) {
+  constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  const int64_t n = lead + end - begin + trail;
+  const int64_t whole = (n + kWhole - 1) / kWhole * kWhole;
+  const void** at = s.addresses;
+  const auto fill = [&](const KeyTensor& t, int64_t dim, float* packed, const void** to) {
+    if (lead > 0) to[0] = s.zero_row;
+    RowsOf(task, t, dim, packed, begin, end, to + lead);
+    if (trail > 0) to[n - 1] = s.zero_row;
+  };
+  fill(task.k, task.qk_dim, s.packed_k, at);
+  for (int64_t i = n; i < whole; ++i) at[i] = at[n - 1];
+  const void** v = at + whole;
+  fill(task.v, task.v_dim, s.packed_v, v);
+  const void** next = v + n;
+  const int64_t ahead = IsPacked(task.k) ? 0 : HWY_MAX(int64_t{0}, next_end - next_begin);
+  if (ahead > 0) FillAddresses(task.k, next_begin, next_end, next);
+  for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
+  return {at, v};
+}
+
+// Values at these addresses are all finite.
+template <class T>
+HWY_NOINLINE bool AllFiniteRowsOf(const void* const* v, size_t offset, int64_t n, size_t v_dim) {
+  const hn::ScalableTag<float> d;
+  const size_t N = hn::Lanes(d);
+  auto bad = hn::Zero(d);  // x * 0 is NaN for NaN and infinities, and stays
+  for (int64_t j = 0; j < n; ++j) {
+    const T* row = reinterpret_cast<const T*>(static_cast<const char*>(v[j]) + offset);
+    size_t x = 0;
+    for (; x + N <= v_dim; x += N) bad = hn::MulAdd(LoadWide(d, row + x), hn::Zero(d), bad);
+    if (x < v_dim) bad = hn::MulAdd(LoadWideN(d, row + x, v_dim - x), hn::Zero(d), bad);
+  }
+  return hn::AllFalse(d, hn::IsNaN(bad));
+}
+static HWY_INLINE bool AllFiniteRows(int32_t type, const void* const* v, size_t offset, int64_t n, size_t v_dim) {
+  switch (type) {
+    case LW_TYPE_BF16:
+      return AllFiniteRowsOf<Bf16>(v, offset, n, v_dim);
+    case LW_TYPE_F16:
+      return AllFiniteRowsOf<F16>(v, offset, n, v_dim);
+    default:
+      return AllFiniteRowsOf<float>(v, offset, n, v_dim);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,4 +1,4 @@
-// The register loops of keys-in-lanes as function pointers: what keys_in_lanes-inl.h sees of few_tiles-inl.h, which is
+// The register loops of keys-in-lanes as function pointers: what the kernel sees of few_tiles-inl.h, which is
 // compiled in one small file a storage type.
 
 #if defined(LANEWISE_FEW_LOOPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -23,7 +23,8 @@ inline constexpr size_t kMaxPassRows = 8;
 inline constexpr size_t kMaxPassRows = 4;
 #endif
 
-// Up to this many rows keys-in-lanes is the faster kernel, in and out of cache (docs/PERFORMANCE.md; not measured on Arm).
+// Up to this many rows keys-in-lanes is the faster kernel, in and out of cache (docs/PERFORMANCE.md; not measured on
+// Arm).
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 inline constexpr int64_t kFewRows = 12;
 #else
@@ -72,6 +73,20 @@ HWY_INLINE FewLoops FewLoopsFor(int32_t type) {
     default:
       return FewLoopsF32();
   }
+}
+
+// Those of the task's arithmetic.
+HWY_INLINE FewLoops LoopsFor(const Task& task, int32_t type) {
+#if HWY_NATIVE_DOT_BF16
+  if (task.native_bf16) return FewLoopsNative();
+#endif
+  (void)task;
+  return FewLoopsFor(type);
+}
+
+// Passes that `rows` rows of one kv head take.
+HWY_INLINE int64_t PassesOf(int64_t rows) {
+  return (rows + static_cast<int64_t>(kMaxPassRows) - 1) / static_cast<int64_t>(kMaxPassRows);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,5 +1,5 @@
-// States and scratch of a few rows, [row][dim]: the row-major counterpart of rows_io-inl.h. Merging, delivering and
-// finishing are the same operations on the same values: same bits.
+// Scratch, queries, states and results of a few rows, [row][dim]: the row-major counterpart of rows_io-inl.h. Merging,
+// delivering and finishing are the same operations on the same values: same bits.
 
 #if defined(LANEWISE_FEW_STATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_FEW_STATES_INL_H_
@@ -12,7 +12,9 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/convert-inl.h"
 #include "src/kernels/kernel_table.hpp"
+#include "src/kernels/pair_dot-inl.h"
 #include "src/kernels/rows_io-inl.h"
 #include "src/kernels/softmax_state-inl.h"
 
@@ -84,6 +86,39 @@ static inline FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_d
 
 size_t KeysScratchSize(int64_t qk_dim, int64_t v_dim, int64_t rows) {
   return CarveFewScratch(nullptr, qk_dim, v_dim, rows).size;
+}
+
+// Elements of a row of q in scratch.
+HWY_INLINE int64_t RowOfQ(const Task& task) { return task.native_bf16 ? PairsOf(task.qk_dim) : task.qk_dim; }
+
+// q[r][c] = factor * query element c of the task's row r.
+template <class T>
+HWY_INLINE void LoadFewQueriesOf(const Task& task, float* HWY_RESTRICT q) {
+  for (int64_t row = 0; row < task_rows(task); ++row, q += task.qk_dim) {
+    const T* from = static_cast<const T*>(task.q.data) + FewRowOffset(task.q, task, row);
+    for (int64_t c = 0; c < task.qk_dim; ++c) q[c] = Widen(from[c * task.q.dim_stride]) * task.rules->factor;
+  }
+}
+// Pairs of dims as they are, for native_bf16.
+static inline HWY_NOINLINE void LoadFewQueryPairs(const Task& task, float* HWY_RESTRICT q) {
+  for (int64_t row = task.row_begin; row < task.row_end; ++row) {
+    const Bf16* from = static_cast<const Bf16*>(task.q.data) + RowOffset(task.q, row, task.group_size);
+    for (int64_t c = 0; c < task.qk_dim; c += 2) {
+      const Bf16 odd = c + 1 < task.qk_dim ? from[(c + 1) * task.q.dim_stride] : Bf16{0};
+      *q++ = PairOf(from[c * task.q.dim_stride], odd);
+    }
+  }
+}
+static inline HWY_NOINLINE void LoadFewQueries(const Task& task, float* HWY_RESTRICT q) {
+  if (task.native_bf16) return LoadFewQueryPairs(task, q);
+  switch (task.q.type) {
+    case LW_TYPE_BF16:
+      return LoadFewQueriesOf<Bf16>(task, q);
+    case LW_TYPE_F16:
+      return LoadFewQueriesOf<F16>(task, q);
+    default:
+      return LoadFewQueriesOf<float>(task, q);
+  }
 }
 
 // merge(a, b) of the states of `rows` rows: max, sum [rows], acc [rows][v_dim]. a takes the result.

@@ -1,5 +1,5 @@
-// The last rows of a rows-in-lanes task, where they would fill a small part of a vector: keys-in-lanes takes them, on each
-// block of keys that the tiles have just brought into the cache. Same bits, less work (docs/PERFORMANCE.md).
+// The last rows of a rows-in-lanes task, where they would fill a small part of a vector: keys-in-lanes takes them, on
+// each block of keys that the tiles have just brought into the cache. Same bits, less work (docs/PERFORMANCE.md).
 
 #if defined(LANEWISE_FEW_TAIL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_FEW_TAIL_INL_H_
@@ -12,9 +12,11 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/few_block-inl.h"
+#include "src/kernels/few_loops-inl.h"
 #include "src/kernels/few_states-inl.h"
 #include "src/kernels/kernel_table.hpp"
-#include "src/kernels/keys_in_lanes-inl.h"
+#include "src/kernels/row_tile-inl.h"
 #include "src/kernels/rows_in_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -3,12 +3,9 @@
 //   ScoreTile   s[j][r] = sum over c of q[c][r] * k[j][c],  j < kKeys,  c ascending: one FMA chain an element
 //   ValueTile   acc[x][r] = merge(acc[x][r], sum over j of p[j][r] * v[j][x]),  x < kDims,  j ascending
 // r runs over the tile's vectors of rows. q, s, p, acc are scratch, vector-aligned, [...][rows of the tile]; k and v
-// are rows of float32 with unit dim stride, read exactly (no element past a row or past the last key). Strips: where
-// causal or window bounds cross a tile, its vectors take part in different keys; each is left out where none of its
-// lanes sees a key.
-//
-// Shapes: accumulators (vectors x keys) fill the register file less the vectors of one operand and a broadcast. Every
-// loop over a register tile is unrolled by pragma, or gcc keeps accumulators in memory (tools/check_spills.py looks).
+// are rows of float32 with unit dim stride, read exactly (no element past a row or past the last key). Which vectors
+// take part in which keys: strips-inl.h. Every loop over a register tile is unrolled by pragma, or gcc keeps
+// accumulators in memory (tools/check_spills.py looks).
 
 #if defined(LANEWISE_REGISTER_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_REGISTER_TILES_INL_H_
@@ -19,139 +16,18 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/fetch_ahead-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/prob-inl.h"
 #include "src/kernels/rules-inl.h"
 #include "src/kernels/softmax_state-inl.h"
+#include "src/kernels/strips-inl.h"
+#include "src/kernels/tile_shapes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Keys of a score tile and dims of a value tile for tiles of kVectors vectors.
-template <size_t kVectors>
-struct TileShape;
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-// 32 registers of 16 lanes. 3 x 8 for long rows, 2 x 12 where 3 vectors would be padding (docs/PERFORMANCE.md).
-inline constexpr size_t kMaxVectors = 3;
-template <>
-struct TileShape<3> {
-  static constexpr size_t kKeys = 8;
-};
-#if HWY_COMPILER_CLANG
-template <>
-struct TileShape<2> {
-  static constexpr size_t kKeys = 8;
-};  // clang spills 2 x 12
-#else
-template <>
-struct TileShape<2> {
-  static constexpr size_t kKeys = 12;
-};
-#endif
-template <>
-struct TileShape<1> {
-  static constexpr size_t kKeys = 16;
-};
-#elif HWY_ARCH_ARM_A64
-// 32 registers of 4 lanes.
-inline constexpr size_t kMaxVectors = 4;
-template <>
-struct TileShape<4> {
-  static constexpr size_t kKeys = 6;
-};
-template <>
-struct TileShape<3> {
-  static constexpr size_t kKeys = 8;
-};
-template <>
-struct TileShape<2> {
-  static constexpr size_t kKeys = 12;
-};
-template <>
-struct TileShape<1> {
-  static constexpr size_t kKeys = 16;
-};
-#elif !HWY_NATIVE_FMA
-// 16 registers, of which a product takes one more where multiply and add are two instructions.
-inline constexpr size_t kMaxVectors = 3;
-template <>
-struct TileShape<3> {
-  static constexpr size_t kKeys = 3;
-};
-template <>
-struct TileShape<2> {
-  static constexpr size_t kKeys = 5;
-};
-template <>
-struct TileShape<1> {
-  static constexpr size_t kKeys = 8;
-};
-#else
-// 16 registers.
-inline constexpr size_t kMaxVectors = 3;
-template <>
-struct TileShape<3> {
-  static constexpr size_t kKeys = 4;
-};
-template <>
-struct TileShape<2> {
-  static constexpr size_t kKeys = 6;
-};
-template <>
-struct TileShape<1> {
-  static constexpr size_t kKeys = 8;
-};
-#endif
-
-// ---- Fetching ahead ---------------------------------------------------------------------------------------------------
-
-// At most so many cache lines in one step: about what memory delivers during one score tile.
-inline constexpr int64_t kMostLinesAStep = 48;
-
-// Dims of a score tile, or keys of a value tile, between two fetches of rows.
-inline constexpr int64_t kFetchSteps = 16;
-
-// Rows of K or V, fetched while tiles compute something else.
-struct RowsAhead {
-  const char* const* row = nullptr;
-  const char* const* end = nullptr;
-  int64_t bytes = 0;  // of a row
-  int64_t lines_a_step = 0;
-};
-
-// Keeps memory busy while the tiles compute, never all at once: with what the next task reads (one step a score tile),
-// and with rows of K and V that this task reads next (one step in kFetchSteps).
-struct Fetcher {
-  FetchAhead left[3];
-  int64_t lines_a_step = 0;
-  RowsAhead rows;
-  int64_t byte = 0;  // of the row that is next
-
-  HWY_INLINE void Step() {
-    int64_t lines = lines_a_step;
-    for (FetchAhead& region : left) {
-      for (; lines > 0 && region.lines > 0; --lines, --region.lines, region.data += 64)
-        __builtin_prefetch(region.data, 0, 2);
-    }
-  }
-  HWY_INLINE void Begin(const RowsAhead& ahead) {
-    rows = ahead;
-    byte = 0;
-  }
-  HWY_INLINE void RowStep() {
-    for (int64_t lines = rows.lines_a_step; lines > 0 && rows.row < rows.end; --lines) {
-      __builtin_prefetch(*rows.row + byte, 0, 2);
-      byte += 64;
-      if (byte < rows.bytes) continue;
-      byte = 0;
-      ++rows.row;
-    }
-  }
-  // Where nothing is fetched all n steps are one.
-  HWY_INLINE int64_t RowSteps(int64_t n) const { return rows.lines_a_step > 0 ? kFetchSteps : n; }
-};
 
 // ---- Scores ---------------------------------------------------------------------------------------------------------
 
@@ -274,75 +150,6 @@ HWY_NOINLINE void ProbKeys(float* HWY_RESTRICT s, int64_t begin, int64_t end, V*
     max[i] = reference_max[i];
     sum[i] = row_sum[i];
   }
-}
-
-// ---- Strips ---------------------------------------------------------------------------------------------------------
-
-// Vector i of a tile takes part in keys [begin[i], end[i]) of a block; both never fall with i, and all vectors share
-// [begin[last], end[0]), which may be empty but not reversed. So a block is cut into keys of strips 0, 0-1, ..., all,
-// ..., last.
-template <size_t kVectors>
-struct Strips {
-  int64_t begin[kVectors];
-  int64_t end[kVectors];
-};
-
-// Calls part(first strip, count of strips, key begin, key end) in key order; the two numbers of strips are compile-time
-// constants.
-template <size_t kVectors, size_t kAt = 1, class Part>
-HWY_INLINE void ForEachHeadPart(const Strips<kVectors>& strips, Part&& part) {
-  if constexpr (kAt < kVectors) {
-    part.template operator()<0, kAt>(strips.begin[kAt - 1], strips.begin[kAt]);
-    ForEachHeadPart<kVectors, kAt + 1>(strips, part);
-  }
-}
-template <size_t kVectors, size_t kAt = 1, class Part>
-HWY_INLINE void ForEachTailPart(const Strips<kVectors>& strips, Part&& part) {
-  if constexpr (kAt < kVectors) {
-    part.template operator()<kAt, kVectors - kAt>(strips.end[kAt - 1], strips.end[kAt]);
-    ForEachTailPart<kVectors, kAt + 1>(strips, part);
-  }
-}
-
-// All vectors take part in the same keys.
-struct KeyRange {
-  int64_t begin, end;
-};
-
-// Runs of keys, each of neighbouring vectors first ... first + count - 1, which include the tile's first or its last: the
-// parts that Strips have, in any order.
-struct KeyRuns {
-  static constexpr int64_t kGroup = 8;  // vectors take part in whole groups of keys
-  struct Run {
-    int64_t begin, end;
-    size_t first, vectors;
-  };
-  int64_t count = 0;
-  Run run[kBlockKeys / kGroup];
-};
-
-template <size_t kVectors, size_t kCount = kVectors, class Part>
-HWY_INLINE void TakeRun(const KeyRuns::Run& run, Part&& part) {
-  if (run.vectors == kCount) {
-    if (kCount == kVectors || run.first == 0) return part.template operator()<0, kCount>(run.begin, run.end);
-    return part.template operator()<kVectors - kCount, kCount>(run.begin, run.end);
-  }
-  if constexpr (kCount > 1) TakeRun<kVectors, kCount - 1>(run, part);
-}
-
-template <size_t kVectors, class Part>
-HWY_INLINE void ForEachPart(const KeyRange& keys, Part&& part) {
-  part.template operator()<0, kVectors>(keys.begin, keys.end);
-}
-template <size_t kVectors, class Part>
-HWY_INLINE void ForEachPart(const KeyRuns& runs, Part&& part) {
-  for (int64_t n = 0; n < runs.count; ++n) TakeRun<kVectors>(runs.run[n], part);
-}
-template <size_t kVectors, class Part>
-HWY_INLINE void ForEachPart(const Strips<kVectors>& strips, Part&& part) {
-  ForEachHeadPart(strips, part);
-  part.template operator()<0, kVectors>(strips.begin[kVectors - 1], strips.end[0]);
-  ForEachTailPart(strips, part);
 }
 
 // ---- Values ---------------------------------------------------------------------------------------------------------

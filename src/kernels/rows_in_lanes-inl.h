@@ -8,10 +8,11 @@
 // horizontal step.
 //
 // Reads exactly the elements of its rows and of keys that some row of the task may see. The tiles of a task (a panel)
-// share each block of K and V, which lets a block be copied once (pack) where strides would defeat the caches.
-// Rows that would fill a small part of a vector may go through keys-in-lanes, block by block: few_tail-inl.h.
-// Not here: which tasks there are (schedule.cpp), register tiles and their shapes (register_tiles-inl.h), addresses,
-// pages and states (rows_io-inl.h).
+// share each block of K and V, which lets a block be copied once (pack) where strides would defeat the caches. Rows
+// that would fill a small part of a vector may go through keys-in-lanes, block by block: few_tail-inl.h. Here: a task's
+// way through its blocks. Not here: which tasks there are (src/schedule.cpp), one tile against one block
+// (plain_tile-inl.h, ruled_tile-inl.h), register tiles (register_tiles-inl.h), addresses, pages and states
+// (rows_io-inl.h).
 
 #if defined(LANEWISE_ROWS_IN_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_ROWS_IN_LANES_INL_H_
@@ -22,269 +23,18 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/fetch_ahead-inl.h"
 #include "src/kernels/kernel_table.hpp"
-#include "src/kernels/register_tiles-inl.h"
+#include "src/kernels/plain_tile-inl.h"
 #include "src/kernels/row_tile-inl.h"
 #include "src/kernels/rows_io-inl.h"
 #include "src/kernels/ruled_tile-inl.h"
-#include "src/kernels/rules-inl.h"
-#include "src/kernels/softmax_state-inl.h"
+#include "src/kernels/tile_shapes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Scratch of a task, carved in this order. Also tells its size (base = nullptr).
-struct RowsScratch {
-  float* probs;  // [256][lanes of the tile]: scores, then probs
-  float* packed_k;
-  float* packed_v;
-  size_t size;
-};
-
-// How the vectors of a tile take part in keys [begin, end) of a block whose first key row is block_row.
-template <size_t kVectors>
-HWY_INLINE Strips<kVectors> CutStrips(const RowTile& tile, int64_t block_row, int64_t begin, int64_t end) {
-  constexpr size_t N = hn::MaxLanes(hn::ScalableTag<float>());
-  Strips<kVectors> strips;
-  for (size_t i = 0; i < kVectors; ++i) {
-    // Bounds do not fall with rows, so a vector's first lane begins and its last lane ends it.
-    strips.begin[i] = HWY_MAX(begin, HWY_MIN(end, tile.visible_begin[i * N] - block_row));
-    strips.end[i] = HWY_MAX(begin, HWY_MIN(end, tile.visible_end[i * N + N - 1] - block_row));
-  }
-  if (strips.begin[kVectors - 1] > strips.end[0]) {  // a window narrower than the tile
-    for (size_t i = 0; i < kVectors; ++i) {
-      strips.begin[i] = begin;
-      strips.end[i] = end;
-    }
-  }
-  return strips;
-}
-
-// What each lane may see of the block whose first key row is block_row.
-template <size_t kVectors, class V>
-HWY_INLINE void LoadVisible(const RowTile& tile, int64_t block_row, VisibleInterval<V> (&visible)[kVectors]) {
-  const hn::ScalableTag<float> d;
-  constexpr size_t N = hn::MaxLanes(decltype(d)());
-  constexpr size_t kRows = kVectors * N;
-  HWY_ALIGN float bounds[2 * kRows];
-  for (size_t r = 0; r < kRows; ++r) {
-    bounds[r] = static_cast<float>(ClampTo(tile.visible_begin[r] - block_row, 0, kBlockKeys));
-    bounds[kRows + r] = static_cast<float>(ClampTo(tile.visible_end[r] - block_row, 0, kBlockKeys));
-  }
-  for (size_t i = 0; i < kVectors; ++i) visible[i] = {hn::Load(d, bounds + i * N), hn::Load(d, bounds + kRows + i * N)};
-}
-
-template <size_t kVectors, class V>
-struct EdgeScorePart {
-  const Task& task;
-  const RowTile& tile;
-  const KeyBlock& k;
-  const VisibleInterval<V>* visible;
-  float* HWY_RESTRICT scores;
-  V* max;
-  Fetcher& fetcher;
-
-  template <size_t kFirst, size_t kStrips>
-  HWY_INLINE void operator()(int64_t begin, int64_t end) const {
-    constexpr size_t N = hn::MaxLanes(hn::DFromV<V>());
-    if (begin >= end) return;
-    ScoreEdgeKeys<kStrips, kVectors * N>(tile.q + kFirst * N, k.data, k.stride, task.qk_dim, begin, end,
-                                         visible + kFirst, scores + kFirst * N, max + kFirst, fetcher);
-  }
-};
-
-// Scores, probs and row sums of a block in which lanes see different keys. The lanes' intervals go to `visible`.
-template <size_t kVectors, class V>
-HWY_NOINLINE void EdgeProbs(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
-                            int64_t block_row, const Strips<kVectors>& strips, VisibleInterval<V> (&visible)[kVectors],
-                            V (&max)[kVectors], V (&sum)[kVectors], Fetcher& fetcher) {
-  constexpr size_t N = hn::MaxLanes(hn::DFromV<V>());
-  constexpr size_t kRows = kVectors * N;
-  LoadVisible<kVectors>(tile, block_row, visible);
-  const EdgeScorePart<kVectors, V> part{task, tile, k, visible, probs, max, fetcher};
-  ForEachHeadPart(strips, part);
-  // Keys of all vectors: hidden from some lane, seen by all, hidden from some lane.
-  const int64_t common_begin = strips.begin[kVectors - 1];
-  const int64_t common_end = strips.end[0];
-  const int64_t full_begin = ClampTo(tile.all_begin - block_row, common_begin, common_end);
-  const int64_t full_end = ClampTo(tile.all_end - block_row, full_begin, common_end);
-  part.template operator()<0, kVectors>(common_begin, full_begin);
-  ScoreKeys<kVectors, kRows, true>(tile.q, k.data, k.stride, task.qk_dim, full_begin, full_end, probs, max, fetcher);
-  part.template operator()<0, kVectors>(full_end, common_end);
-  ForEachTailPart(strips, part);
-
-  for (size_t i = 0; i < kVectors; ++i) {
-    ProbKeys<1, kRows>(probs + i * N, strips.begin[i], strips.end[i], max + i, sum + i);
-  }
-}
-
-// What is fetched while a block's scores are computed, and while its values are added.
-struct BlockAhead {
-  RowsAhead scores, values;
-};
-
-// Keys [begin, end) of one block, relative to the block's first key row, for one tile.
-template <size_t kVectors>
-HWY_NOINLINE void AttendBlock(const Task& task, const RowTile& tile, float* HWY_RESTRICT probs, const KeyBlock& k,
-                              const KeyBlock& v, int64_t block_row, int64_t begin, int64_t end, const BlockAhead& ahead,
-                              Fetcher& fetcher) {
-  const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
-  constexpr size_t N = hn::MaxLanes(decltype(d)());
-  const size_t v_dim = static_cast<size_t>(task.v_dim);
-
-  // 1. Scores, reference maxima, probs, row sums.
-  fetcher.Begin(ahead.scores);
-  const bool edge = tile.all_begin > block_row + begin || tile.all_end < block_row + end;
-  V max[kVectors], sum[kVectors];
-  for (size_t i = 0; i < kVectors; ++i) {
-    max[i] = hn::Set(d, kNoMax);
-    sum[i] = hn::Zero(d);
-  }
-  VisibleInterval<V> visible[kVectors];
-  Strips<kVectors> strips;
-  if (edge) {
-    strips = CutStrips<kVectors>(tile, block_row, begin, end);
-    EdgeProbs<kVectors>(task, tile, probs, k, block_row, strips, visible, max, sum, fetcher);
-  } else {
-    ScoreKeys<kVectors, kVectors * N, true>(tile.q, k.data, k.stride, task.qk_dim, begin, end, probs, max, fetcher);
-    ProbKeys<kVectors, kVectors * N>(probs, begin, end, max, sum);
-  }
-
-  // 2. Merge into the span: maxima and sums now, acc with the values.
-  MergeFactors<V> factors[kVectors];
-  MergeIntoSpan(tile, max, sum, factors);
-
-  fetcher.Begin(ahead.values);
-
-  // 3. Values. A hidden key's prob is 0, which hides its value unless that is NaN or infinite: then take the masked
-  // path.
-  if (HWY_LIKELY(!edge)) {
-    AddValues<kVectors>(probs, v.data, v.stride, v_dim, KeyRange{begin, end}, factors, tile.span_acc, fetcher);
-    return;
-  }
-  const int64_t full_begin = ClampTo(tile.all_begin - block_row, begin, end);
-  const int64_t full_end = ClampTo(tile.all_end - block_row, full_begin, end);
-  if (HWY_LIKELY(AllFinite(v, begin, full_begin, v_dim) && AllFinite(v, full_end, end, v_dim))) {
-    AddValues<kVectors>(probs, v.data, v.stride, v_dim, strips, factors, tile.span_acc, fetcher);
-  } else {
-    AddVisibleValues<kVectors>(probs, v.data, v.stride, v_dim, strips, visible, factors, tile.span_acc);
-  }
-}
-
-using AttendBlockFunction = void (*)(const Task&, const RowTile&, float*, const KeyBlock&, const KeyBlock&, int64_t,
-                                     int64_t, int64_t, const BlockAhead&, Fetcher&);
-
-HWY_INLINE AttendBlockFunction AttendBlockFor(size_t vectors) {
-  static_assert(kMaxVectors <= 4, "one case for each number of vectors");
-  switch (vectors) {
-    case 1:
-      return &AttendBlock<1>;
-    case 2:
-      return &AttendBlock<2>;
-    case 3:
-      return &AttendBlock<3>;
-    default:
-      return &AttendBlock<kMaxVectors>;
-  }
-}
-
-// Merges the span's state into the row's.
-static inline HWY_NOINLINE void FinishSpan(const Task& task, const RowTile& tile) {
-  const hn::ScalableTag<float> d;
-  const size_t N = hn::Lanes(d);
-  const size_t rows = tile.vectors * N;
-  for (size_t r = 0; r < rows; r += N) {
-    const auto factors = FactorsOf(d, hn::Load(d, tile.row_max + r), hn::Load(d, tile.span_max + r));
-    hn::Store(factors.max, d, tile.row_max + r);
-    hn::Store(Merge(factors, hn::Load(d, tile.row_sum + r), hn::Load(d, tile.span_sum + r)), d, tile.row_sum + r);
-    for (int64_t x = 0; x < task.v_dim; ++x) {
-      float* row_acc = tile.row_acc + static_cast<size_t>(x) * rows + r;
-      float* span_acc = tile.span_acc + static_cast<size_t>(x) * rows + r;
-      hn::Store(Merge(factors, hn::Load(d, row_acc), hn::Load(d, span_acc)), d, row_acc);
-    }
-  }
-}
-
-// Delivers the span's state: rows of the tile within states of `rows` rows.
-static inline HWY_NOINLINE void DeliverSpan(const Task& task, const RowTile& tile, int64_t rows, float* state) {
-  const int64_t row = tile.row_begin - task.row_begin;
-  ResultTensor to;
-  to.data = state + row;
-  to.len_stride = 1;
-  StoreRows(to, 0, tile.rows, 1, tile.vectors, 1, tile.span_max);
-  to.data = state + rows + row;
-  StoreRows(to, 0, tile.rows, 1, tile.vectors, 1, tile.span_sum);
-  to.data = state + 2 * rows + row * task.v_dim;
-  to.len_stride = task.v_dim;
-  to.dim_stride = 1;
-  StoreRows(to, 0, tile.rows, 1, tile.vectors, static_cast<size_t>(task.v_dim), tile.span_acc);
-}
-
-// What each lane of the tile may see of the task's keys.
-static inline void SetVisible(const Task& task, RowTile& tile) {
-  const int64_t lanes = static_cast<int64_t>(tile.vectors * hn::Lanes(hn::ScalableTag<float>()));
-  tile.any_begin = tile.all_end = task.key_end;
-  tile.any_end = tile.all_begin = task.key_begin;
-  Reach reach;
-  for (int64_t r = 0; r < lanes; ++r) {
-    if (r < tile.rows) {
-      reach = row_reach(task, tile.row_begin + r);
-      reach.prefix = ClampTo(reach.prefix, 0, task.key_end);
-      reach.begin = ClampTo(reach.begin, task.key_begin, task.key_end);
-      reach.end = ClampTo(reach.end, reach.begin, task.key_end);
-      const int64_t first = reach.prefix > task.key_begin ? task.key_begin : reach.begin;
-      const int64_t last = HWY_MAX(reach.end, reach.prefix);
-      if (first < last) {
-        tile.any_begin = HWY_MIN(tile.any_begin, first);
-        tile.any_end = HWY_MAX(tile.any_end, last);
-      }
-      tile.all_begin = HWY_MAX(tile.all_begin, reach.begin);
-      tile.all_end = HWY_MIN(tile.all_end, reach.end);
-    }
-    tile.visible_prefix[r] = reach.prefix;
-    tile.visible_begin[r] = reach.begin;
-    tile.visible_end[r] = reach.end;
-  }
-  tile.any_begin = HWY_MIN(tile.any_begin, tile.any_end);
-}
-
-// Tiles of a task of `rows` rows.
-HWY_INLINE int64_t TilesOf(int64_t rows) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  const int64_t vectors = (rows + lanes - 1) / lanes;
-  return (vectors + int64_t{kMaxVectors} - 1) / int64_t{kMaxVectors};
-}
-
-static inline RowsScratch CarveRowsScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t tiles, bool pack_k,
-                                           bool pack_v, RowTile* tile) {
-  const int64_t lanes = static_cast<int64_t>(kMaxVectors * hn::Lanes(hn::ScalableTag<float>()));
-  RowsScratch scratch = {};
-  scratch.probs = Carve(base, scratch.size, kBlockKeys * lanes);
-  if (pack_k) scratch.packed_k = Carve(base, scratch.size, kBlockKeys * PackedStride(qk_dim));
-  if (pack_v) scratch.packed_v = Carve(base, scratch.size, kBlockKeys * PackedStride(v_dim));
-  for (int64_t t = 0; t < tiles; ++t) {
-    RowTile unused;
-    RowTile& to = tile == nullptr ? unused : tile[t];
-    to.q = Carve(base, scratch.size, qk_dim * lanes);
-    to.span_acc = Carve(base, scratch.size, v_dim * lanes);
-    to.row_acc = Carve(base, scratch.size, v_dim * lanes);
-    to.span_max = Carve(base, scratch.size, lanes);
-    to.span_sum = Carve(base, scratch.size, lanes);
-    to.row_max = Carve(base, scratch.size, lanes);
-    to.row_sum = Carve(base, scratch.size, lanes);
-    to.visible_begin = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
-    to.visible_end = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
-    to.visible_prefix = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
-    to.rules.minus_slope = Carve(base, scratch.size, lanes);
-    to.rules.position = reinterpret_cast<int64_t*>(Carve(base, scratch.size, 2 * lanes));
-    to.rules.bias = reinterpret_cast<const char**>(Carve(base, scratch.size, 2 * lanes));
-    to.rules.bits = reinterpret_cast<uint32_t*>(Carve(base, scratch.size, kBlockWords * lanes));
-  }
-  return scratch;
-}
 
 // Rows [begin, end) of K or V as a block whose first row is block_row, where they are or copied into `packed`.
 HWY_INLINE KeyBlock BlockOf(const KeyTensor& t, int64_t dim, bool pack, float* packed, int64_t block_row, int64_t begin,
@@ -313,8 +63,8 @@ static inline HWY_NOINLINE void AttendRuledBlock(const Task& task, RowTile* tile
   }
 }
 
-// Starts the way of a tile's queries and output rows into the caches, in order of memory: both are touched 16 bytes of a
-// row at a time later. Short sequences, where each row is used once, gain 2 %.
+// Starts the way of a tile's queries and output rows into the caches, in order of memory: both are touched 16 bytes of
+// a row at a time later. Short sequences, where each row is used once, gain 2 %.
 static inline HWY_NOINLINE void FetchRows(const Task& task, const RowTile& tile) {
   const int64_t q_size = storage_size(task.q.type), out_size = storage_size(task.out.type);
   for (int64_t r = tile.row_begin; r < tile.row_begin + tile.rows; ++r) {
@@ -328,8 +78,8 @@ static inline HWY_NOINLINE void FetchRows(const Task& task, const RowTile& tile)
   }
 }
 
-// Rows [begin, end) of K or V, to be fetched while a tile of `vectors` vectors goes over `steps` elements of `width` rows
-// or dims at once.
+// Rows [begin, end) of K or V, to be fetched while a tile of `vectors` vectors goes over `steps` elements of `width`
+// rows or dims at once.
 struct AheadList {
   const char* rows[kBlockKeys];
 
@@ -348,10 +98,7 @@ struct AheadList {
 
 // Steps of fetching while a tile takes `keys` keys (or dims), kKeys at once, over `n` dims (or keys).
 HWY_INLINE int64_t FetchStepsOf(size_t vectors, int64_t keys, int64_t n) {
-  int64_t at_once = TileShape<kMaxVectors>::kKeys;
-  if (vectors == 1) at_once = TileShape<1>::kKeys;
-  if (vectors == 2) at_once = TileShape<2>::kKeys;
-  if (vectors == 3) at_once = TileShape<3>::kKeys;
+  const int64_t at_once = static_cast<int64_t>(kTileKeys[vectors - 1]);
   return HWY_MAX(int64_t{1}, keys / at_once) * HWY_MAX(int64_t{1}, n / kFetchSteps);
 }
 

@@ -10,9 +10,10 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/convert-inl.h"
 #include "src/kernels/kernel_table.hpp"
-#include "src/kernels/register_tiles-inl.h"
 #include "src/kernels/softmax_state-inl.h"
+#include "src/kernels/tile_shapes-inl.h"
 #include "src/kernels/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -167,8 +168,8 @@ static inline HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, 
   }
 }
 
-// to[row][x] = from[x][row] for x < v_dim, rounded: each vector of rows is transposed on its way, or scattered where dims
-// are strided. Lanes past `rows` are dropped.
+// to[row][x] = from[x][row] for x < v_dim, rounded: each vector of rows is transposed on its way, or scattered where
+// dims are strided. Lanes past `rows` are dropped.
 template <class T>
 HWY_NOINLINE void StoreRowsOf(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size,
                               size_t vectors, size_t v_dim, const float* HWY_RESTRICT from) {

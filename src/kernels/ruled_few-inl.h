@@ -1,8 +1,8 @@
 // Keys-in-lanes under rules that are not plain: the counterpart of ruled_tile-inl.h, with the elementwise steps of
 // rules-inl.h. Same bits.
 //
-// A block's keys are looked through in groups of kGroup; groups that no row sees are left out of the lists of addresses,
-// and a hidden key within a group is read at the address of a seen one.
+// A block's keys are looked through in groups of kGroup; groups that no row sees are left out of the lists of
+// addresses, and a hidden key within a group is read at the address of a seen one.
 
 #if defined(LANEWISE_RULED_FEW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_RULED_FEW_INL_H_
@@ -14,9 +14,11 @@
 #include <hwy/highway.h>
 
 #include "src/kernels/few_addresses-inl.h"
-#include "src/kernels/few_states-inl.h"
 #include "src/kernels/few_loops-inl.h"
+#include "src/kernels/few_probs-inl.h"
+#include "src/kernels/few_states-inl.h"
 #include "src/kernels/kernel_table.hpp"
+#include "src/kernels/prob-inl.h"
 #include "src/kernels/rules-inl.h"
 #include "src/kernels/visible_bits-inl.h"
 
@@ -188,6 +190,65 @@ static inline HWY_NOINLINE size_t SeenOfRow(const Task& task, const FewSight& si
   }
   for (size_t i = count; i < static_cast<size_t>(kBlockKeys + kAddressSlack); ++i) list[i] = v[0];
   return count;
+}
+
+// Addresses as AddressesOf lists them, of the keys in sight.
+static inline BlockAddresses AddressesInSight(const Task& task, const FewScratch& s, const FewSight& sight,
+                                              const FewSight& next_sight) {
+  constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  const int64_t n = sight.keys;
+  const int64_t whole = (n + kWhole - 1) / kWhole * kWhole;
+  const void** at = s.addresses;
+  AddressesOfSight(task, task.k, task.qk_dim, s.packed_k, sight, s.zero_row, at);
+  for (int64_t i = n; i < whole; ++i) at[i] = at[n - 1];
+  const void** v = at + whole;
+  AddressesOfSight(task, task.v, task.v_dim, s.packed_v, sight, s.zero_row, v);
+  const void** next = v + n;
+  const int64_t ahead = IsPacked(task.k) ? 0 : next_sight.keys;
+  if (ahead > 0) AddressesOfSight(task, task.k, task.qk_dim, nullptr, next_sight, s.zero_row, next);
+  for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
+  return {at, v};
+}
+
+// FewBlockState for the keys in sight of a block of n keys; rows of one kv head.
+static inline HWY_NOINLINE void RuledFewBlock(const Task& task, const FewRules& rules, const FewSight& sight, int64_t n,
+                                              const BlockAddresses& addresses, FewScratch& s) {
+  const void* const* const k = addresses.k;
+  const void* const* const v = addresses.v;
+  const int32_t k_type = TypeAsRead(task, task.k), v_type = TypeAsRead(task, task.v);
+  const size_t k_lines = LinesOf(k_type, task.qk_dim);
+  const size_t v_lines = LinesOf(v_type, task.v_dim);
+  const FewLoops k_loops = LoopsFor(task, k_type), v_loops = LoopsFor(task, v_type);
+  const size_t keys = static_cast<size_t>(sight.keys), v_dim = static_cast<size_t>(task.v_dim);
+  const PrefetchRows prefetch_k = {v, v_lines, k + kNearRows, 0, k_lines};
+  const PrefetchRows prefetch_v = {v + keys, k_lines, v + kNearRows, 0, v_lines};
+  const PrefetchRows prefetch_seen = {s.seen, 0, s.seen + kNearRows, 0, v_lines};
+  const int64_t rows = task.row_end - task.row_begin;
+  const int64_t passes = PassesOf(rows);
+  EmptyStates(static_cast<size_t>(rows), v_dim, s.block_max, s.block_sum, s.block_acc);
+  const bool together = !sight.edge || AllFiniteRows(v_type, v, 0, sight.keys, v_dim);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    const int64_t row = rows * pass / passes;
+    const int64_t count = rows * (pass + 1) / passes - row;
+    float* const probs = s.probs + row * kBlockKeys;
+    k_loops.score[count](s.q + row * RowOfQ(task), static_cast<size_t>(task.qk_dim), k, 0, keys, prefetch_k, probs);
+    for (int64_t r = row; r < row + count; ++r) {
+      float* const scores = s.probs + r * kBlockKeys;
+      if (task.native_bf16) ScaleScores(task.rules->factor, sight.keys, scores);
+      s.block_max[r] = RuledProbsOfRow(task, rules, sight, r, n, scores);
+      if (task.native_bf16) PairProbs(sight.keys, scores);
+    }
+    if (together) {
+      v_loops.value[count](probs, v, 0, v_dim, 0, keys, prefetch_v, s.block_acc + row * task.v_dim, s.block_sum + row);
+      continue;
+    }
+    for (int64_t r = row; r < row + count; ++r) {
+      float* const row_probs = s.probs + r * kBlockKeys;
+      const size_t seen = SeenOfRow(task, sight, r, row_probs, v, s.zero_row, s.seen);
+      v_loops.value[1](row_probs, s.seen, 0, v_dim, 0, seen, prefetch_seen, s.block_acc + r * task.v_dim,
+                       s.block_sum + r);
+    }
+  }
 }
 
 }  // namespace HWY_NAMESPACE

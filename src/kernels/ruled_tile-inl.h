@@ -1,9 +1,9 @@
-// Rows-in-lanes under rules that the plain path of rows_in_lanes-inl.h does not know: scores that change (softcap, ALiBi,
-// bias) and keys hidden one by one (masks, biases, a prefix beside a window, q_positions).
+// One tile of rows against one block under rules that plain_tile-inl.h does not know: scores that change (softcap,
+// ALiBi, bias) and keys hidden one by one (masks, biases, a prefix beside a window, q_positions).
 //
 // A tile takes a block's keys in runs, in which those of its vectors take part that have a row which sees a key of a
-// group of eight. Keys outside runs are not touched. Runs whose keys all rows see, and whose scores do not change, run no
-// rule code. The arithmetic is that of the plain path.
+// group of eight. Keys outside runs are not touched. Runs whose keys all rows see, and whose scores do not change, run
+// no rule code. The arithmetic is that of the plain path.
 
 #if defined(LANEWISE_RULED_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_RULED_TILE_INL_H_
@@ -14,11 +14,14 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/fetch_ahead-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/register_tiles-inl.h"
 #include "src/kernels/row_tile-inl.h"
 #include "src/kernels/rows_io-inl.h"
 #include "src/kernels/rules-inl.h"
+#include "src/kernels/strips-inl.h"
+#include "src/kernels/tile_shapes-inl.h"
 #include "src/kernels/visible_bits-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -125,8 +128,8 @@ HWY_INLINE void LoadBias(D d, const QueryTensor& bias, const char* const* rows, 
   for (size_t u = 0; u < 4; ++u) out[u] = hn::Load(d, gathered + u * N);
 }
 
-// One vector of a tile against keys [begin, end) of a block: scores after the dot product become scores after all rules,
-// hidden ones kHidden; max takes them in.
+// One vector of a tile against keys [begin, end) of a block: scores after the dot product become scores after all
+// rules, hidden ones kHidden; max takes them in.
 template <bool kCap, bool kAlibi, bool kBias, class V>
 HWY_NOINLINE void ApplyRules(const Task& task, const TileRules& rules, size_t lanes, size_t first_lane,
                              int64_t block_row, int64_t begin, int64_t end, float* HWY_RESTRICT s,
