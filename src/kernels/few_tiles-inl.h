@@ -30,9 +30,9 @@ namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of dims of a value pass: as many as leave room for accumulators, the vectors of V (one row uses each but once,
-// from memory), row sums in the first pass, and a broadcast. What does not fit is loaded again for every row (6 rows: 70
-// instead of 82 % of the FMA peak in cache).
+// Vectors of dims of a value pass: as many as leave room for accumulators, the vectors of V (one row uses each but
+// once, from memory), row sums in the first pass, and a broadcast. What does not fit is loaded again for every row (6
+// rows: 70 instead of 82 % of the FMA peak in cache).
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 || HWY_ARCH_ARM_A64
 inline constexpr size_t kRegisters = 32;
 #elif HWY_NATIVE_FMA
@@ -109,9 +109,9 @@ HWY_NOINLINE void GatherTail(const void* const* keys, size_t offset, size_t c, s
 }
 
 // Scores of a block's keys [0, n), a vector of keys at a time, for kRows rows: s[r][j], rows of s are kBlockKeys apart.
-// q: [rows][elements]. k repeats the last key's address up to whole vectors. One vector in flight is enough: a row alone
-// is one FMA chain, no longer than the transposition beside it; more vectors would touch more rows at once than the
-// first cache holds (one row: 46 to 60 GB/s in cache).
+// q: [rows][elements]. k repeats the last key's address up to whole vectors. One vector in flight is enough: a row
+// alone is one FMA chain, no longer than the transposition beside it; more vectors would touch more rows at once than
+// the first cache holds (one row: 46 to 60 GB/s in cache).
 template <class T, size_t kRows>
 HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const void* const* HWY_RESTRICT keys,
                            size_t offset, size_t n, const PrefetchRows& prefetch, float* HWY_RESTRICT s) {

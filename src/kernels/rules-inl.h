@@ -36,11 +36,11 @@ HWY_INLINE hn::Mask<D> IsVisible(D d, const VisibleInterval<V>& visible, size_t 
   return hn::And(hn::Le(visible.begin, k), hn::Lt(k, visible.end));
 }
 
-// ---- Rules on scores, in this order; scores in log2 units -------------------------------------------------------------
+// ---- Rules on scores, in this order; scores in log2 units -----------------------------------------------------------
 
-// tanh(x) / x on |x| <= kTanhReach as P(u) / Q(u), u = x^2, both beginning with 1: small scores pass unchanged. Weighted
-// least squares of the relative error on Chebyshev nodes, then rounded to float: 7e-9 in exact arithmetic, 2.8e-7 as
-// evaluated here (test_tanh). Beyond kTanhReach tanh is 1 within 2.3e-7, and x is taken to be kTanhReach.
+// tanh(x) / x on |x| <= kTanhReach as P(u) / Q(u), u = x^2, both beginning with 1: small scores pass unchanged.
+// Weighted least squares of the relative error on Chebyshev nodes, then rounded to float: 7e-9 in exact arithmetic,
+// 2.8e-7 as evaluated here (test_tanh). Beyond kTanhReach tanh is 1 within 2.3e-7, and x is taken to be kTanhReach.
 inline constexpr float kTanhReach = 8.0f;
 inline constexpr float kTanhP[] = {1.529347670725656e-08f, 2.193984437326435e-05f, 0.003574356436729431f,
                                    0.13446831703186035f, 1.0f};

@@ -86,8 +86,8 @@ HWY_INLINE void LoadHalfOfRows(D d, const T* const* row, size_t c, V (&x)[4]) {
 #endif
 }
 
-// lane r of out[u] = row[r][c + u] for u < kWideDims. x: the rows of the lower half of out, y: of the upper; 4 x 4 blocks of
-// each are transposed, then blocks of both meet.
+// lane r of out[u] = row[r][c + u] for u < kWideDims. x: the rows of the lower half of out, y: of the upper; 4 x 4
+// blocks of each are transposed, then blocks of both meet.
 template <class D, class V>
 HWY_INLINE void TransposeWide(D d, V (&x)[4], V (&y)[4], V (&out)[kWideDims]) {
   Transpose4x4(d, x);
@@ -104,8 +104,8 @@ HWY_INLINE void TransposeWide(D d, V (&x)[4], V (&y)[4], V (&out)[kWideDims]) {
   }
 }
 
-// Loads dims c ... c + kWideDims * kGroups - 1 of the rows. A vector of 16 rows whose stride is a multiple of 4 KiB fills
-// a set of the first cache twice: both halves of a row's cache line are taken before its place is.
+// Loads dims c ... c + kWideDims * kGroups - 1 of the rows. A vector of 16 rows whose stride is a multiple of 4 KiB
+// fills a set of the first cache twice: both halves of a row's cache line are taken before its place is.
 template <size_t kGroups, class D, class T, class V>
 HWY_INLINE void LoadWideRows(D d, const T* const* row, size_t c, V (&x)[kGroups][4], V (&y)[kGroups][4]) {
   constexpr size_t kHalf = hn::MaxLanes(D()) / 2;

@@ -64,7 +64,7 @@ HWY_INLINE int64_t EndOfBits(const KeyBits& bits) {
   return 0;
 }
 
-// ---- One row's mask, bias and block mask ------------------------------------------------------------------------------
+// ---- One row's mask, bias and block mask ----------------------------------------------------------------------------
 
 // Which of up to 64 lanes hold.
 template <class D>
