@@ -1,6 +1,6 @@
-// A run's tasks and who executes them. A task is a panel of row tiles of one (sequence, kv head) over all keys it may
-// see, or over a piece of them where there are too few panels for the threads. No task waits for another: any thread
-// may take any task in any order, and the last piece of a panel to arrive merges.
+// Who executes a run's tasks. A task is a panel of row tiles of one (sequence, kv head) over all keys it may see, or over
+// a piece of them where there are too few panels for the threads (task_cursor.hpp). No task waits for another: any
+// thread may take any task in any order, and the last piece of a panel to arrive merges.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ double edge_keys(const lw_problem& p, const lw_explanation& plan) {
   return edges * (12 + 0.42 * plan.tile_rows / group);
 }
 
-// Threads that a run wakes: as schedule.cpp decides it.
+// Threads that a run wakes: as src/work.cpp decides it.
 double threads_used(double multiply_adds, int32_t threads) {
   return std::min<double>(threads, 1 + std::floor(multiply_adds / kWorkPerThread));
 }

@@ -10,7 +10,7 @@
 //
 // Reads exactly the key rows that some row may see, through an array of row addresses: dense, strided and paged alike.
 // Here: a task's way through its blocks. Not here: one block (few_block-inl.h, ruled_few-inl.h), register loops
-// (few_tiles-inl.h), which pieces a sequence is cut into (src/schedule.cpp).
+// (few_tiles-inl.h), which pieces a sequence is cut into (src/task_cursor.cpp).
 
 #if defined(LANEWISE_KEYS_IN_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LANEWISE_KEYS_IN_LANES_INL_H_

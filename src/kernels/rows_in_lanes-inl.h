@@ -10,7 +10,7 @@
 // Reads exactly the elements of its rows and of keys that some row of the task may see. The tiles of a task (a panel)
 // share each block of K and V, which lets a block be copied once (pack) where strides would defeat the caches. Rows
 // that would fill a small part of a vector may go through keys-in-lanes, block by block: few_tail-inl.h. Here: a task's
-// way through its blocks. Not here: which tasks there are (src/schedule.cpp), one tile against one block
+// way through its blocks. Not here: which tasks there are (src/task_cursor.cpp), one tile against one block
 // (plain_tile-inl.h, ruled_tile-inl.h), register tiles (register_tiles-inl.h), addresses, pages and states
 // (rows_io-inl.h).
 
