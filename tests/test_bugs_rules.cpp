@@ -104,6 +104,31 @@ TEST_CASE("I03: distances that float32 does not hold exactly") {
   c.q_offset(-(int64_t{1} << 31) - 5).check();
 }
 
+TEST_CASE("q_positions are any int32: before the first key, behind the last, as far away as there is") {
+  constexpr int32_t kFirst = std::numeric_limits<int32_t>::min(), kLast = std::numeric_limits<int32_t>::max();
+  const std::vector<int32_t> positions = {kFirst, -1, 0, 20, 40, kLast};
+  for (const int64_t heads : {1, 9}) {  // few rows, and many
+    Case plain = Case().heads(heads, 1).len(6, 41).dims(8).q_positions(positions);
+    plain.check();
+    for (const Result& result : Case(plain).causal().check()) {
+      for (int64_t h = 0; h < heads; ++h) {
+        for (const int64_t i : {0, 1}) {  // see nothing
+          CHECK(result.out.at(0, h, i, 3) == 0);
+          CHECK(result.lse.at(0, h, i) == -kInf);
+        }
+        CHECK(std::fabs(result.out.at(0, h, 2, 3) - plain.v().at(0, 0, 0, 3)) <= 1e-6f);  // sees key 0 alone
+      }
+    }
+    Case(plain).window(5, 2).check();
+    Case(plain).window(kLast, kLast).check();
+    Case(plain).causal().prefix(7).paged(4).check();
+    const std::vector<float> slopes(static_cast<size_t>(heads), 1e-9f);  // distances up to 2^33
+    Case(plain).alibi(slopes).check();
+    Case(plain).alibi(slopes).kv_starts({kLast}).check();
+    Case(plain).kv_starts({kLast}).window(kLast, 0).check();
+  }
+}
+
 TEST_CASE("J01: a sink takes its share") {
   for (const int32_t type : {LW_TYPE_F32, LW_TYPE_BF16}) {
     Case c = Case().heads(1, 1).len(1, 5).dims(8).types(type, type, LW_TYPE_F32).sinks({1.5f});
