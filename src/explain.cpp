@@ -9,6 +9,7 @@
 #include "problem.hpp"
 #include "status.hpp"
 #include "targets.hpp"
+#include "work.hpp"
 
 namespace lanewise {
 namespace {
@@ -40,7 +41,7 @@ lw_explanation explanation_of(const lw_plan& plan, int32_t threads) {
   explanation.tile_keys = static_cast<int32_t>(plan.kernels.rows_tile_keys);
   explanation.phases = 2;
   explanation.row_tiles = panels_of(plan, p.q_len, 1).count;
-  explanation.tasks = panel_count(plan, threads);
+  explanation.tasks = tasks_at_capacity(plan, std::max(threads, 1));
   explanation.workspace = workspace_size(plan, threads);
   return explanation;
 }
@@ -130,7 +131,7 @@ void split_reasons(const lw_plan& plan, int32_t threads, Text& text) {
   threads = std::max(threads, 1);
   const int64_t panels = panel_count(plan, threads);
   const int64_t panel_tiles = panel_tiles_of(plan, p, threads);
-  const int64_t cut = kPiecesPerThread * threads;
+  const int64_t tasks = tasks_at_capacity(plan, threads);
   const double work = static_cast<double>(p.batch) * static_cast<double>(p.q_heads) * static_cast<double>(p.q_len) *
                       static_cast<double>(p.kv_len) * static_cast<double>(p.qk_dim + p.v_dim);
   const int64_t worth = 1 + static_cast<int64_t>(std::min(work / kWorkPerThread, 1e9));
@@ -141,14 +142,14 @@ void split_reasons(const lw_plan& plan, int32_t threads, Text& text) {
     text.line(
         "split: %lld panels; at most %lld of %d threads, since a thread is worth waking for a million multiply-adds",
         number(panels), number(worth), threads);
-  } else if (panels > cut || p.kv_len <= kBlockKeys) {
+  } else if (tasks == panels) {
     text.line("split: %lld panels of up to %lld row tiles for %d threads; none is cut over keys", number(panels),
               number(panel_tiles), threads);
   } else {
     text.line(
-        "split: %lld panels are few for %d threads, so each is cut over keys into pieces of whole blocks (%lld) or "
-        "spans (%lld keys), merged by the last",
-        number(panels), threads, number(kBlockKeys), number(kSpanKeys));
+        "split: %lld panels are few for %d threads, so they are cut over keys into %lld tasks, of whole blocks "
+        "(%lld) or spans (%lld keys), merged by the last",
+        number(panels), threads, number(tasks), number(kBlockKeys), number(kSpanKeys));
   }
   const int64_t most = saturating_product(panels, p.kv_len / kBlockKeys + 1, 1);
   if (most > 0 && most < threads) {

@@ -38,6 +38,11 @@ double multiply_adds(const Run& run) {
   return pairs * static_cast<double>(p.q_heads) * static_cast<double>(p.qk_dim + p.v_dim);
 }
 
+// Multiply-adds above which a panel is cut.
+double largest_task_of(double total, int32_t threads) {
+  return total / static_cast<double>(kPiecesPerThread * std::min(threads, kMaxCutThreads));
+}
+
 }  // namespace
 
 Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& threads) {
@@ -55,7 +60,7 @@ Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& thre
     double total = 0;
     TaskCursor uncut(cut);
     for (; !uncut.at_end(); uncut.next_panel()) total += uncut.panel().cost;
-    cut.largest_task = total / static_cast<double>(kPiecesPerThread * std::min(threads, kMaxCutThreads));
+    cut.largest_task = largest_task_of(total, threads);
     TaskCursor walk(cut);
     while (!walk.at_end()) walk.next_panel();
     split_panels = walk.split();
@@ -71,6 +76,30 @@ Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& thre
           states,
           reinterpret_cast<std::atomic<int32_t>*>(arrivals),
           arrivals + layout.arrivals};
+}
+
+int64_t tasks_at_capacity(const lw_plan& plan, int32_t threads) {
+  constexpr int64_t kMostPanels = 1 << 16;
+  const lw_problem& p = plan.problem;
+  // All (sequence, kv head) are alike: one is walked.
+  Run one = {p, lw_inputs(), lw_outputs()};
+  one.problem.batch = std::min<int64_t>(p.batch, 1);
+  one.problem.q_heads = p.q_heads / p.kv_heads;
+  one.problem.kv_heads = 1;
+  const double alike = static_cast<double>(p.batch) * static_cast<double>(p.kv_heads);
+  threads = static_cast<int32_t>(std::min<double>(threads, 1 + alike * multiply_adds(one) / kWorkPerThread));
+  Cut cut = {plan, one, rules_of(p, false), panel_tiles_of(plan, p, threads), 1, kNeverCut};
+  int64_t tasks = panels_of(plan, p.q_len, cut.panel_tiles).count;
+  if (threads > 1 && tasks <= kMostPanels) {
+    double total = 0;
+    TaskCursor uncut(cut);
+    for (; !uncut.at_end(); uncut.next_panel()) total += uncut.panel().cost;
+    cut.largest_task = largest_task_of(alike * total, threads);
+    TaskCursor walk(cut);
+    while (!walk.at_end()) walk.next_panel();
+    tasks = walk.first();
+  }
+  return saturating_product(p.batch, p.kv_heads, tasks);
 }
 
 }  // namespace lanewise

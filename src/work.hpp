@@ -24,4 +24,8 @@ struct Work {
 // `threads`: as many as there may be; comes back as those worth waking.
 Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& threads);
 
+// Tasks of a run in which every sequence is as long as the plan allows and no kv heads are taken together. Of more than
+// 65,536 panels a (sequence, kv head) none is counted as cut.
+int64_t tasks_at_capacity(const lw_plan& plan, int32_t threads);
+
 }  // namespace lanewise

@@ -4,6 +4,9 @@
 #include <vector>
 
 #include "lanewise/lanewise.hpp"
+#include "src/plan.hpp"
+#include "src/task_cursor.hpp"
+#include "src/work.hpp"
 #include "support/targets.hpp"
 
 namespace lanewise::test {
@@ -78,6 +81,58 @@ TEST_CASE("few rows, few tasks and small runs are named") {
   CHECK(has(reasons_of(problem_of(8, 8, 1, 8192, 128), 8), "cut over keys"));
   CHECK(has(reasons_of(problem_of(64, 64, 512, 512, 128), 2), "none is cut over keys"));
   CHECK(has(reasons_of(problem_of(8, 1, 20, 200, 2048), 64), "faster: a larger batch"));
+}
+
+TEST_CASE("tasks are what a run at capacity walks, pieces of cut panels too") {
+  constexpr int64_t kDependsOnTarget = -1;
+  const struct {
+    Problem problem;
+    int32_t threads;
+    int64_t tasks;
+  } cases[] = {
+      {problem_of(8, 8, 1, 8192, 128), 1, 8},
+      // 8 panels of equal work, cut where that is above 1 / (8 * threads) of all: into 8, for which two spans are too
+      // few, so into blocks; into 2, each of whole spans.
+      {problem_of(8, 8, 1, 8192, 128), 8, 64},
+      {problem_of(8, 8, 1, 65536, 128), 2, 16},
+      // One block cannot be cut, two make two pieces.
+      {problem_of(8, 8, 1, 255, 2048), 8, 8},
+      {problem_of(8, 8, 1, 257, 2048), 8, 16},
+      {problem_of(8, 8, 1, 257, 128), 8, 8},  // too little work for a second thread
+      {problem_of(1, 1, 0, 512, 64), 4, 0},
+      {problem_of(64, 64, 512, 512, 128), 2, kDependsOnTarget},
+      {problem_of(4, 2, 700, 9000, 64), 7, kDependsOnTarget},
+  };
+  for (const auto& c : cases) {
+    for (const int64_t batch : {1, 3}) {
+      for (const int32_t causal : {0, 1}) {
+        Problem problem = c.problem;
+        problem.batch = batch;
+        problem.causal = causal;
+        lw_plan plan;
+        REQUIRE(make_plan(&problem, nullptr, plan).code == LW_OK);
+        lw_explanation explanation = lw_explanation();
+        explanation.struct_size = sizeof explanation;
+        REQUIRE(explain_plan(plan, c.threads, &explanation).code == LW_OK);
+        INFO(problem.q_len << " x " << problem.kv_len << ", batch " << batch << ", threads " << c.threads);
+        if (batch == 1 && c.tasks != kDependsOnTarget) CHECK(explanation.tasks == c.tasks);
+
+        Run run = {plan.problem, lw_inputs(), lw_outputs()};
+        for (lw_const_tensor* tensor : {&run.inputs.k, &run.inputs.v}) {  // heads before tokens
+          tensor->type = LW_TYPE_F32;
+          tensor->stride[1] = problem.kv_len * problem.qk_dim;
+          tensor->stride[2] = problem.qk_dim;
+          tensor->stride[3] = 1;
+        }
+        int32_t threads = c.threads;
+        const Work work = work_of(plan, run, nullptr, threads);
+        TaskCursor cursor(work.cut);
+        int64_t tasks = 0;
+        while (cursor.seek(tasks)) ++tasks;
+        CHECK(explanation.tasks == tasks);
+      }
+    }
+  }
 }
 
 TEST_CASE("strides and addresses of a run that cost time are named") {

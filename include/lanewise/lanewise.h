@@ -338,7 +338,9 @@ typedef struct lw_explanation {
   int32_t tile_keys;      /* keys of a register tile */
   int32_t phases;
   int64_t row_tiles; /* row tiles of one (sequence, kv head) */
-  int64_t tasks;     /* independent tasks of a run at capacity */
+  /* Independent tasks of a run whose sequences are all as long as the plan allows: panels of row tiles, and where those
+   * are cut over keys their pieces. Fewer where few rows of several kv heads, whose keys interleave, go together. */
+  int64_t tasks;
   int64_t workspace; /* bytes for the given number of threads */
   int64_t reserved[8];
 } lw_explanation;
