@@ -13,11 +13,6 @@
 namespace lanewise::test {
 namespace {
 
-struct Subject {
-  const char* name;
-  Case c;
-};
-
 // Full, edge and skipped tiles; several blocks; long rows and decode; lengths; enough work that seven threads get some.
 std::vector<Subject> subjects() {
   return {
@@ -45,21 +40,8 @@ TEST_CASE("the same bits from every executor, thread count and target") {
     std::optional<Result> first_with_fma;
     const Expectation expected(subject.c);
     for_each_target([&](const std::string& target) {
-      Prepared p = subject.c.prepare();
-      const PreparedPlan plan(p.problem, target);
-      const Result alone = plan.run(p, {target, 1, Runner::kCaller});
       INFO(subject.name << " on " << target);
-      REQUIRE(std::string(alone.status.message) == "");
-      CHECK(expected.difference(alone) == "");
-      for (const Runner runner :
-           {Runner::kOpenmp, Runner::kCallback, Runner::kPartsReversed, Runner::kPartsOnThreads}) {
-        for (const int32_t threads : {1, 2, 7}) {
-          const Result result = plan.run(p, {target, threads, runner});
-          INFO("executor " << static_cast<int>(runner) << ", " << threads << " threads");
-          CHECK(result.damage == "");
-          CHECK(bit_difference(alone, result) == "");
-        }
-      }
+      const Result alone = check_executors(subject.c, expected, target, {1, 2, 7});
       if (!has_fma(target)) return;
       if (!first_with_fma) first_with_fma = alone;
       CHECK(bit_difference(*first_with_fma, alone) == "");

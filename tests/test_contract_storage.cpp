@@ -1,5 +1,4 @@
-// The numeric contract, bit for bit: dense, ragged and paged storage of the same sequences; keys cut into pieces for
-// several threads.
+// The numeric contract, bit for bit: dense, ragged and paged storage of the same sequences.
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 #include <vector>
@@ -9,11 +8,6 @@
 
 namespace lanewise::test {
 namespace {
-
-struct Subject {
-  const char* name;
-  Case c;
-};
 
 std::vector<Subject> subjects() {
   return {
@@ -54,36 +48,6 @@ TEST_CASE("ragged and paged storage give the bits of dense storage") {
         const Result result = other.c.run({target, 2});
         CHECK(bit_difference(dense, result) == "");
         CHECK(result.damage == "");
-      }
-    });
-  }
-}
-
-TEST_CASE("long keys cut into pieces give the bits of one piece") {
-  std::vector<Subject> cases = {
-      {"decode", Case().heads(2, 1).len(1, 20000).dims(64)},
-      {"a few rows", Case().heads(2, 2).len(5, 9000).dims(32).causal().with_state()},
-      {"many rows", Case().heads(1, 1).len(130, 9000).dims(32).causal()},
-      {"batch", Case().batch(3).heads(4, 2).len(1, 9000).dims(16).kv_lengths({9000, 300, 4097}).paged(64)},
-      {"window", Case().heads(1, 1).len(2, 30000).dims(16).causal().window(9000, -1)},
-      {"late start", Case().heads(1, 1).len(1, 9000).dims(16).kv_starts({5000})},
-  };
-  for (Subject& subject : cases) {
-    const Expectation expected(subject.c);
-    for_each_target([&](const std::string& target) {
-      Prepared p = subject.c.prepare();
-      const PreparedPlan plan(p.problem, target);
-      const Result alone = plan.run(p, {target, 1, Runner::kCaller});
-      INFO(subject.name << " on " << target);
-      CHECK(expected.difference(alone) == "");
-      for (const Runner runner :
-           {Runner::kOpenmp, Runner::kCallback, Runner::kPartsReversed, Runner::kPartsOnThreads}) {
-        for (const int32_t threads : {2, 3, 7, 16}) {
-          const Result result = plan.run(p, {target, threads, runner});
-          INFO("executor " << static_cast<int>(runner) << ", " << threads << " threads");
-          CHECK(bit_difference(alone, result) == "");
-          CHECK(result.damage == "");
-        }
       }
     });
   }

@@ -21,17 +21,6 @@ namespace {
 
 constexpr int32_t kHalves[] = {LW_TYPE_BF16, LW_TYPE_F16};
 
-uint32_t bits_of(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-float float_of(uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
 KernelTable kernels_of(const std::string& target) {
   int64_t bit = 0;
   REQUIRE(choose_target(target.c_str(), bit).code == LW_OK);

@@ -12,11 +12,6 @@
 namespace lanewise::test {
 namespace {
 
-struct Subject {
-  const char* name;
-  Case c;
-};
-
 // Groups of heads that come out even and uneven, up to more than one task takes; keys from less than a chunk to spans.
 std::vector<Subject> subjects() {
   return {

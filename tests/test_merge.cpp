@@ -257,10 +257,19 @@ TEST_CASE("in place: the result over any of the parts") {
   }
 }
 
-uint32_t bits_of(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
+TEST_CASE("few parts and as many as there may be, in closed form") {
+  const auto part = [](float out, float lse) { return Partial{Array({1, 1, 1, 3}, out), Array({1, 1, 1, 1}, lse)}; };
+  const Partial halves = merge({part(1, 3), part(3, 3)});
+  CHECK(std::fabs(halves.out.values[2] - 2) < 1e-6f);
+  CHECK(std::fabs(halves.lse.values[0] - (3 + std::log(2.0f))) < 1e-6f);
+  const Partial far = merge({part(1, 200), part(3, -200)});
+  CHECK(far.out.values[2] == 1);
+  CHECK(far.lse.values[0] == 200);
+  CHECK(merge({part(5, -1e30f), part(3, -kInf)}).out.values[2] == 5);
+  CHECK(merge({part(5, 2), part(kInf, -kInf)}).out.values[2] == 5);
+  std::vector<Partial> many;
+  for (int n = 0; n < LW_MAX_PARTS; ++n) many.push_back(part(static_cast<float>(n), 0));
+  CHECK(std::fabs(merge(many).out.values[2] - 127.5f) < 1e-4f);
 }
 
 // Every sequence of up to four parts, each ordinary, empty with garbage in out, NaN or +inf.

@@ -12,11 +12,6 @@
 namespace lanewise::test {
 namespace {
 
-struct Subject {
-  const char* name;
-  Case c;
-};
-
 std::vector<Subject> subjects() {
   return {
       {"decode", Case().heads(4, 2).len(1, 300).dims(64)},

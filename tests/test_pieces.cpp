@@ -15,11 +15,6 @@
 namespace lanewise::test {
 namespace {
 
-struct Subject {
-  const char* name;
-  Case c;
-};
-
 // One kv head or two, so that threads share a sequence: by spans, by blocks, with few rows and with many.
 std::vector<Subject> subjects() {
   return {
@@ -34,6 +29,8 @@ std::vector<Subject> subjects() {
       {"many rows, blocks", Case().heads(1, 1).len(48, 2100).dims(40).causal().with_state()},
       {"window", Case().heads(2, 1).len(3, 12000).dims(64).causal().window(6000, -1).with_state()},
       {"kv_start", Case().heads(2, 1).len(2, 9000).dims(48).causal().kv_starts({4090}).with_state()},
+      {"many rows, several tiles", Case().heads(1, 1).len(130, 9000).dims(32).causal()},
+      {"pages", Case().batch(3).heads(4, 2).len(1, 9000).dims(16).kv_lengths({9000, 300, 4097}).paged(64)},
       {"a long and a short sequence",
        Case().batch(3).heads(2, 2).len(2, 9000).dims(32).causal().kv_lengths({9000, 3, 700}).with_state()},
   };
@@ -92,21 +89,8 @@ TEST_CASE("pieces of a sequence: any executor and thread count") {
   for (Subject& subject : subjects()) {
     const Expectation expected(subject.c);
     for_each_target([&](const std::string& target) {
-      Prepared p = subject.c.prepare();
-      const PreparedPlan plan(p.problem, target);
-      const Result alone = plan.run(p, {target, 1, Runner::kCaller});
       INFO(subject.name << " on " << target);
-      REQUIRE(std::string(alone.status.message) == "");
-      CHECK(expected.difference(alone) == "");
-      for (const Runner runner :
-           {Runner::kOpenmp, Runner::kCallback, Runner::kPartsReversed, Runner::kPartsOnThreads}) {
-        for (const int32_t threads : {1, 2, 7}) {
-          const Result result = plan.run(p, {target, threads, runner});
-          INFO("executor " << static_cast<int>(runner) << ", " << threads << " threads");
-          CHECK(result.damage == "");
-          CHECK(bit_difference(alone, result) == "");
-        }
-      }
+      check_executors(subject.c, expected, target, {1, 2, 3, 7, 16});
     });
   }
 }

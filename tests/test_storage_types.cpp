@@ -12,11 +12,6 @@ namespace {
 
 constexpr int32_t kTypes[] = {LW_TYPE_F32, LW_TYPE_BF16, LW_TYPE_F16};
 
-struct Subject {
-  const char* name;
-  Case c;
-};
-
 std::vector<Subject> subjects() {
   return {
       {"full", Case().heads(2, 1).len(70, 300).dims(64)},

@@ -9,8 +9,6 @@
 #include "lanewise/lanewise.h"
 
 namespace lanewise::test {
-namespace {
-
 uint32_t bits_of(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -22,6 +20,8 @@ float float_of(uint32_t bits) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
+
+namespace {
 
 uint16_t to_bf16(float value) {
   const uint32_t bits = bits_of(value);

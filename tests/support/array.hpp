@@ -59,6 +59,9 @@ std::string bit_difference(const Array& a, const Array& b);
 // The same for arrays joined along an axis.
 Array concatenate(int axis, const std::vector<Array>& parts);
 
+uint32_t bits_of(float value);
+float float_of(uint32_t bits);
+
 // Storage types, LW_TYPE_F32, BF16, F16: size in bytes; one value written (to nearest even) and read.
 int64_t type_size(int32_t type);
 void store(int32_t type, void* data, int64_t index, float value);

@@ -325,4 +325,21 @@ Agreement Expectation::agreement(const Result& result) const {
   return test::agreement(problem_, reference_, result.out, result.lse, q_lengths_);
 }
 
+Result check_executors(Case& c, const Expectation& expected, const std::string& target,
+                       const std::vector<int32_t>& threads) {
+  Prepared p = c.prepare();
+  const PreparedPlan plan(p.problem, target);
+  const Result alone = plan.run(p, {target, 1, Runner::kCaller});
+  CHECK(expected.difference(alone) == "");
+  for (const Runner runner : {Runner::kOpenmp, Runner::kCallback, Runner::kPartsReversed, Runner::kPartsOnThreads}) {
+    for (const int32_t n : threads) {
+      const Result result = plan.run(p, {target, n, runner});
+      INFO("executor " << static_cast<int>(runner) << ", " << n << " threads");
+      CHECK(result.damage == "");
+      CHECK(bit_difference(alone, result) == "");
+    }
+  }
+  return alone;
+}
+
 }  // namespace lanewise::test

@@ -149,6 +149,12 @@ class Case {
   std::optional<Array> q_, k_, v_, state_max_, state_sum_, state_acc_;
 };
 
+// A case of a table.
+struct Subject {
+  const char* name;
+  Case c;
+};
+
 // Runs body(target) on every target that has c's arithmetic.
 template <class Body>
 void for_each_target_of(const Case& c, Body body) {
@@ -173,5 +179,10 @@ class Expectation {
   ReferenceResult reference_;
   std::vector<int32_t> q_lengths_;
 };
+
+// Runs the case on one thread, which must agree with the reference, and by every executor on each number of threads,
+// which must give the same bits. The result of the one.
+Result check_executors(Case& c, const Expectation& expected, const std::string& target,
+                       const std::vector<int32_t>& threads);
 
 }  // namespace lanewise::test
