@@ -184,8 +184,8 @@ typedef struct lw_inputs {
   const int32_t* cu_seqlens_kv; /* [batch + 1] */
   const int32_t* page_table;    /* page ids, [batch, pages of a sequence] */
   int64_t page_table_stride[2]; /* in elements */
-  /* [batch, q_len] or ragged [total_q]: replaces q_offset + i for causal, window, ALiBi. Any int32: positions before the
-   * first key or behind the last count like any other. */
+  /* [batch, q_len] or ragged [total_q]: replaces q_offset + i for causal, window, ALiBi. Any int32: positions before
+   * the first key or behind the last count like any other. */
   const int32_t* q_positions;
   int64_t q_positions_stride[2];
   lw_const_tensor mask;
