@@ -42,7 +42,7 @@ inline constexpr size_t kRegisters = 14;  // of 16: a product takes one
 #endif
 template <size_t kRows, bool kFirst>
 constexpr size_t ValueWidth() {
-  for (const size_t width : {8, 4, 3, 2}) {
+  for (const size_t width : {size_t{8}, size_t{4}, size_t{3}, size_t{2}}) {
     if (kFirst && width == 3) continue;
     const size_t used = kRows * width + (kRows > 1 ? width : 0) + (kFirst ? kRows : 0) + 1;
     if (used < kRegisters) return width;

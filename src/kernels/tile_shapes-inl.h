@@ -10,7 +10,7 @@
 
 #include <hwy/highway.h>
 
-HWY_BEFORE_NAMESPACE();
+// No HWY_BEFORE_NAMESPACE: clang refuses a region without functions.
 namespace lanewise {
 namespace HWY_NAMESPACE {
 
@@ -43,6 +43,5 @@ struct TileShape {
 
 }  // namespace HWY_NAMESPACE
 }  // namespace lanewise
-HWY_AFTER_NAMESPACE();
 
 #endif  // per-target guard
