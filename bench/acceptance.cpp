@@ -6,6 +6,7 @@
 
 #include "group_runs.hpp"
 #include "limit.hpp"
+#include "src/targets.hpp"
 #include "standard_cases.hpp"
 
 namespace lanewise::bench {
@@ -135,7 +136,7 @@ int print_acceptance(const std::vector<PromiseGroup>& groups, const std::string&
   std::printf(
       "Target %s. Medians of %d runs of best-of-%d; limit: the FMA peak or the reading measured before, within and "
       "after each run, or the case compared with\n\n",
-      best_target_name(), kRuns, kRepeats);
+      target_name(best_target()), kRuns, kRepeats);
   if (clock == Clock::kThread) std::printf("One-thread cases are timed while their thread runs.\n\n");
   std::printf("%-57s %8s %8s %-4s %6s  %-8s  %s\n", "line", "value", "limit", "", "share", "asked", "held");
   int lines = 0, held = 0, failed = 0;

@@ -13,10 +13,7 @@ namespace {
 int64_t target_of(const AttentionCase& c) {
   int64_t target = 0;
   if (!c.onednn && choose_target(c.target.c_str(), target).code == LW_OK) return target;
-  for (int32_t i = target_count() - 1; i >= 0; --i) {
-    if (target_is_supported(target_at(i))) target = target_at(i);
-  }
-  return target;
+  return best_target();
 }
 
 }  // namespace

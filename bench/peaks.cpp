@@ -31,13 +31,6 @@ double arithmetic_peak(void (*loop)(int64_t), double flops, int32_t threads) {
   return flops * static_cast<double>(rounds) * threads / seconds / 1e9;
 }
 
-// The widest registers this CPU has, whatever LANEWISE_TARGET says.
-int64_t best_target() {
-  int32_t index = 0;
-  while (index + 1 < target_count() && !target_is_supported(target_at(index))) ++index;
-  return target_at(index);
-}
-
 }  // namespace
 
 double fma_peak(int64_t target, int32_t threads) {

@@ -2,24 +2,20 @@
 
 #include <algorithm>
 
+#include "src/kernels/kernel_table.hpp"
 #include "src/machine.hpp"
 #include "src/targets.hpp"
 
 namespace lanewise::bench {
 
-const char* best_target_name() {
-  for (int32_t i = 0; i < target_count(); ++i) {
-    if (target_is_supported(target_at(i))) return target_name(target_at(i));
-  }
-  return "none";
-}
+bool has_bf16_dot() { return kernels_for(best_target()).native_rows_in_lanes != nullptr; }
 
 AttentionCase basic_case(int64_t len, int64_t dim, int64_t heads) {
   AttentionCase c;
   c.q_len = c.kv_len = len;
   c.qk_dim = c.v_dim = dim;
   c.q_heads = c.kv_heads = heads;
-  c.target = best_target_name();
+  c.target = target_name(best_target());
   return c;
 }
 

@@ -28,7 +28,7 @@ AttentionCase curve_case(int64_t rows, int32_t threads);
 // Threads that benches use at most: the CPUs of this process, but 8.
 int32_t all_threads();
 
-// Name of the best target this CPU runs.
-const char* best_target_name();
+// The best target this CPU runs has native_bf16 arithmetic.
+bool has_bf16_dot();
 
 }  // namespace lanewise::bench

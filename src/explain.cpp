@@ -14,8 +14,6 @@
 namespace lanewise {
 namespace {
 
-int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
-
 bool keys_in_lanes(const lw_plan& plan) {
   return plan.problem.q_len * group_size(plan.problem) <= plan.kernels.few_rows;
 }
@@ -77,13 +75,6 @@ class Text {
 
 long long number(int64_t value) { return static_cast<long long>(value); }
 
-int64_t best_target() {
-  for (int32_t i = 0; i < target_count(); ++i) {
-    if (target_is_supported(target_at(i))) return target_at(i);
-  }
-  return 0;
-}
-
 void target_reasons(const lw_plan& plan, Text& text) {
   const int64_t best = best_target();
   const char* name = target_name(plan.target);
@@ -134,14 +125,14 @@ void split_reasons(const lw_plan& plan, int32_t threads, Text& text) {
   const int64_t tasks = tasks_at_capacity(plan, threads);
   const double work = static_cast<double>(p.batch) * static_cast<double>(p.q_heads) * static_cast<double>(p.q_len) *
                       static_cast<double>(p.kv_len) * static_cast<double>(p.qk_dim + p.v_dim);
-  const int64_t worth = 1 + static_cast<int64_t>(std::min(work / kWorkPerThread, 1e9));
+  const int32_t worth = threads_worth_waking(work, threads);
   if (threads == 1) {
     text.line("split: %lld panels of up to %lld row tiles, one after another on one thread", number(panels),
               number(panel_tiles));
   } else if (worth < threads) {
     text.line(
-        "split: %lld panels; at most %lld of %d threads, since a thread is worth waking for a million multiply-adds",
-        number(panels), number(worth), threads);
+        "split: %lld panels; at most %d of %d threads, since a thread is worth waking for a million multiply-adds",
+        number(panels), worth, threads);
   } else if (tasks == panels) {
     text.line("split: %lld panels of up to %lld row tiles for %d threads; none is cut over keys", number(panels),
               number(panel_tiles), threads);

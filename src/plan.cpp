@@ -34,8 +34,6 @@ constexpr int64_t kPanelDims = 2 * 128;
 // a factor of two.
 constexpr int64_t kPanelsPerThread = 2 * kPiecesPerThread;
 
-int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
-
 // Resolves LW_ARITHMETIC_BEST; native_bf16 needs bf16 tensors (checked before) and the instruction.
 lw_status choose_arithmetic(lw_plan& plan) {
   lw_problem& p = plan.problem;

@@ -50,6 +50,10 @@ inline constexpr int32_t kMaxCutThreads = 4096;
 
 // Below this many multiply-adds a thread, waking another thread costs more than it brings (docs/PERFORMANCE.md).
 inline constexpr double kWorkPerThread = 1e6;
+inline int32_t threads_worth_waking(double multiply_adds, int32_t threads) {
+  const double worth = 1 + multiply_adds / kWorkPerThread;
+  return worth < threads ? static_cast<int32_t>(worth) : threads;
+}
 
 // How the rows of one (sequence, kv head) are cut into tasks: panels of row tiles.
 struct Panels {

@@ -6,6 +6,9 @@
 
 namespace lanewise {
 
+// Query heads that share a kv head.
+inline int64_t group_size(const lw_problem& p) { return p.q_heads / p.kv_heads; }
+
 // On success `checked` is `problem` with scale resolved: has_scale = 1. Arithmetic may still be BEST, which the plan
 // resolves: it knows the target.
 lw_status check_problem(const lw_problem* problem, lw_problem& checked);

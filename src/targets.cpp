@@ -52,22 +52,29 @@ const char* target_name(int64_t target) { return target == 0 ? nullptr : hwy::Ta
 
 bool target_is_supported(int64_t target) { return (machine().supported & compiled_targets() & target) != 0; }
 
+int64_t best_target() {
+  for (int32_t i = 0; i < target_count(); ++i) {
+    if (target_is_supported(target_at(i))) return target_at(i);
+  }
+  return 0;
+}
+
 lw_status choose_target(const char* name, int64_t& target) {
   const char* origin = "target";
   if (name == nullptr && machine().variable[0] != '\0') {
     name = machine().variable;
     origin = "LANEWISE_TARGET";
   }
-  for (int32_t i = 0; i < target_count(); ++i) {
-    target = target_at(i);
-    if (name == nullptr) {
-      if (target_is_supported(target)) return ok();
-    } else if (strcasecmp(name, target_name(target)) == 0) {
-      if (target_is_supported(target)) return ok();
-      return failure(LW_UNSUPPORTED, "%s is %s, which this CPU cannot run", origin, target_name(target));
-    }
+  target = name == nullptr ? best_target() : 0;
+  if (target != 0) return ok();
+  for (int32_t i = 0; name != nullptr && i < target_count(); ++i) {
+    const int64_t named = target_at(i);
+    if (strcasecmp(name, target_name(named)) != 0) continue;
+    if (!target_is_supported(named))
+      return failure(LW_UNSUPPORTED, "%s is %s, which this CPU cannot run", origin, target_name(named));
+    target = named;
+    return ok();
   }
-  target = 0;
   char list[160];
   list_targets(list, sizeof list);
   if (name == nullptr) return failure(LW_UNSUPPORTED, "this CPU runs none of the compiled targets (%s)", list);

@@ -14,6 +14,9 @@ int64_t target_at(int32_t index);  // Highway's bit
 const char* target_name(int64_t target);
 bool target_is_supported(int64_t target);
 
+// The best that this CPU runs, whatever LANEWISE_TARGET says; 0: none.
+int64_t best_target();
+
 // name: a target's name in any case; nullptr: LANEWISE_TARGET, else the best supported one.
 lw_status choose_target(const char* name, int64_t& target);
 

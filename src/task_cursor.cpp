@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "problem.hpp"
+
 namespace lanewise {
 namespace {
 
@@ -12,7 +14,7 @@ Task task_of(const Cut& cut, int64_t b) {
   Task task;
   task.qk_dim = p.qk_dim;
   task.v_dim = p.v_dim;
-  task.group_size = p.q_heads / p.kv_heads;
+  task.group_size = group_size(p);
   task.kv_start = cut.run.kv_start(b);
   task.kv_len = cut.run.kv_len(b);
   task.q_offset = cut.run.q_offset(b);

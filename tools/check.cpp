@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "src/problem.hpp"
+
 namespace lanewise::tools {
 namespace {
 
@@ -22,7 +24,7 @@ void advance(lw_const_tensor& tensor, int64_t heads) {
 ReferenceResult head_reference(const ProblemCase& c, int64_t h) {
   lw_problem problem = c.problem;
   lw_inputs in = c.inputs;
-  const int64_t kv_head = h / (problem.q_heads / problem.kv_heads);
+  const int64_t kv_head = h / group_size(problem);
   problem.q_heads = problem.kv_heads = 1;
   for (lw_const_tensor* tensor : {&in.q, &in.mask, &in.bias, &in.state_max, &in.state_sum, &in.state_acc})
     advance(*tensor, h);

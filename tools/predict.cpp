@@ -9,22 +9,16 @@
 #include "bench/peaks.hpp"
 #include "bench/team.hpp"
 #include "src/plan.hpp"
+#include "src/problem.hpp"
 #include "src/targets.hpp"
 
 namespace lanewise::tools {
 namespace {
 
 int64_t target_bit(const char* name) {
-  for (int32_t i = 0; i < target_count(); ++i) {
-    if (std::strcmp(target_name(target_at(i)), name) == 0) return target_at(i);
-  }
-  return 0;
-}
-
-int64_t best_target() {
-  int32_t index = 0;
-  while (index + 1 < target_count() && !target_is_supported(target_at(index))) ++index;
-  return target_at(index);
+  int64_t target = 0;
+  choose_target(name, target);
+  return target;
 }
 
 // Key rows that some query of a sequence may see, over all sequences and kv heads.
@@ -45,21 +39,16 @@ double keys_read(const ProblemCase& c) {
 
 // Query rows of a tile beyond the last whole vector compute, too.
 double lanes_in_use(const lw_problem& p, const lw_explanation& plan) {
-  const double rows = static_cast<double>(p.q_len * (p.q_heads / p.kv_heads));
+  const double rows = static_cast<double>(p.q_len * group_size(p));
   return rows == 0 ? 1 : rows / (std::ceil(rows / plan.lanes) * plan.lanes);
 }
 
 // Keys a row that a causal diagonal or a window's edge costs beyond the visible ones: strips compute some for lanes that
 // do not see them, and hide those by comparisons. Measured: 32 keys of 48-row tiles, 18 where 4 heads share the tile.
 double edge_keys(const lw_problem& p, const lw_explanation& plan) {
-  const double group = static_cast<double>(p.q_heads / p.kv_heads);
+  const double group = static_cast<double>(group_size(p));
   const int edges = (p.causal != 0 || p.window_right >= 0 ? 1 : 0) + (p.window_left >= 0 ? 1 : 0);
   return edges * (12 + 0.42 * plan.tile_rows / group);
-}
-
-// Threads that a run wakes: as src/work.cpp decides it.
-double threads_used(double multiply_adds, int32_t threads) {
-  return std::min<double>(threads, 1 + std::floor(multiply_adds / kWorkPerThread));
 }
 
 // bench::read_bandwidth by the clock of this thread: the best of three passes over all regions.
@@ -110,7 +99,7 @@ Prediction predict(const ProblemCase& c, const lw_explanation& plan, int32_t thr
   const double all_rows = static_cast<double>(p.batch * p.q_heads * p.q_len);
   const double scores = visible_scores(c) + (few ? 0 : all_rows * edge_keys(p, plan));
   const double multiply_adds = scores * static_cast<double>(p.qk_dim + p.v_dim);
-  const double used = threads_used(multiply_adds, threads);
+  const double used = threads_worth_waking(multiply_adds, threads);
   const double share = threads / used;  // limits are of all threads
 
   Prediction result;
@@ -121,7 +110,7 @@ Prediction predict(const ProblemCase& c, const lw_explanation& plan, int32_t thr
   const double waste = few ? 1 : 1 / lanes_in_use(p, plan);
   // Keys in lanes: transposing K, and loads that serve only as many multiply-adds as there are rows. Without FMA the
   // register tiles are smaller.
-  const double rows = std::max(1.0, static_cast<double>(p.q_len * (p.q_heads / p.kv_heads)));
+  const double rows = std::max(1.0, static_cast<double>(p.q_len * group_size(p)));
   const double slow = few ? 1.12 + 2.9 * std::pow(rows, -1.6) : fma ? 1.05 : 1.45;
   const double widening = few && c.k.type() != io::Type::f32 ? 1.15 : 1;
   result.arithmetic = (2 * multiply_adds / limits.fma * share * slow * widening + probs) * waste;

@@ -16,6 +16,7 @@
 #include "lessons/pages.hpp"
 #include "lessons/steps.hpp"
 #include "run_case.hpp"
+#include "src/problem.hpp"
 
 namespace lanewise::tools {
 namespace {
@@ -157,7 +158,7 @@ class WorkedExample {
     const lw_problem& p = c.problem;
     check_sizes(p);
     head_.weights = weights_of_case(tensors, flags);
-    const int64_t b = flags_.sequence, h = flags_.head, kv = h / (p.q_heads / p.kv_heads);
+    const int64_t b = flags_.sequence, h = flags_.head, kv = h / group_size(p);
     head_.q_len = p.q_len;
     head_.kv_len = p.kv_len;
     head_.dim = p.qk_dim;
