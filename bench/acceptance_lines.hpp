@@ -62,6 +62,18 @@ class GroupBuilder {
   PromiseGroup group_;
 };
 
+// Decode with a window of 512: a long context costs what a short one does.
+inline PromiseGroup window_decode(AttentionCase c, const std::string& text) {
+  GroupBuilder builder;
+  c.window_left = 511;
+  const std::string context = std::to_string(c.kv_len);
+  const size_t long_context = builder.add(c);
+  c.kv_len = 1024;
+  builder.ratio(Measure::kTimeRatio, long_context, builder.add(c), 1.5,
+                text + ": context " + context + ", time over 1024");
+  return builder.take();
+}
+
 std::vector<PromiseGroup> attention_promises();
 std::vector<PromiseGroup> decode_promises();
 std::vector<PromiseGroup> rule_promises();

@@ -1,6 +1,5 @@
 #include "acceptance_lines.hpp"
 
-#include "src/kernels/kernel_table.hpp"
 #include "src/targets.hpp"
 #include "standard_cases.hpp"
 
@@ -126,11 +125,6 @@ PromiseGroup tiny_call() {
   group.one(Measure::kMicroseconds, tiny, 1.0, "tiny call L=S=4 d=64 on a ready plan, us");
   group.one(Measure::kPlanMake, tiny, 3.0, "Plan::make for it, us");
   return group.take();
-}
-
-bool has_bf16_dot() {
-  int64_t bit = 0;
-  return choose_target(nullptr, bit).code == 0 && kernels_for(bit).native_rows_in_lanes != nullptr;
 }
 
 bool runs_here(const std::string& target) {

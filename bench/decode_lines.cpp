@@ -122,16 +122,10 @@ PromiseGroup mixed(int32_t all) {
   return builder.take();
 }
 
-PromiseGroup window(int32_t all) {
-  GroupBuilder builder;
+PromiseGroup paged_window(int32_t all) {
   AttentionCase c = decode_case(65536, 128, 8, 8, all);
   c.page_size = 16;
-  c.window_left = 511;
-  const size_t long_context = builder.add(c);
-  c.kv_len = 1024;
-  builder.ratio(Measure::kTimeRatio, long_context, builder.add(c), 1.5,
-                "W03 window 512: context 65536, time over 1024");
-  return builder.take();
+  return window_decode(c, "W03 window 512");
 }
 
 PromiseGroup idle_team(int32_t all) {
@@ -140,17 +134,6 @@ PromiseGroup idle_team(int32_t all) {
   builder.one(Measure::kHostRate, c, 0.9, "S09 the host's own loop after a call, over before");
   builder.one(Measure::kIdleTeam, c, 100, "S09 processor time of an idle second, ms");
   return builder.take();
-}
-
-// This version serves it and this machine has it.
-bool can_dot_bf16() {
-  AttentionCase c = decode_case(256, 128, 8, 8, 1);
-  c.q_type = c.kv_type = LW_TYPE_BF16;
-  c.arithmetic = LW_ARITHMETIC_NATIVE_BF16;
-  Options options;
-  options.target = c.target.c_str();
-  Plan plan;
-  return static_cast<bool>(Plan::make(problem_of(c), options, plan));
 }
 
 }  // namespace
@@ -169,14 +152,14 @@ std::vector<PromiseGroup> decode_promises() {
   groups.push_back(pages(all));
   groups.push_back(curve(all));
   groups.push_back(mixed(all));
-  groups.push_back(window(all));
+  groups.push_back(paged_window(all));
   for (const int32_t type : {LW_TYPE_BF16, LW_TYPE_F16}) {
     for (const int64_t group : {1, 2, 4, 8}) {
       groups.push_back(group_size_16(type, LW_ARITHMETIC_CANONICAL, group, all));
     }
     groups.push_back(token_major(type, 8, all));
   }
-  if (can_dot_bf16()) {
+  if (has_bf16_dot()) {
     for (const int64_t group : {1, 2, 3, 4, 8}) {
       groups.push_back(group_size_16(LW_TYPE_BF16, LW_ARITHMETIC_NATIVE_BF16, group, all));
     }

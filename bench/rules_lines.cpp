@@ -22,17 +22,6 @@ PromiseGroup narrow_window() {
   return builder.take();
 }
 
-PromiseGroup window_decode() {
-  GroupBuilder builder;
-  AttentionCase c = decode_case(65536, 128, 8, 8, 1);
-  c.window_left = 511;
-  const size_t long_context = builder.add(c);
-  c.kv_len = 1024;
-  builder.ratio(Measure::kTimeRatio, long_context, builder.add(c), 1.5,
-                "decode, window 512: context 65536, time over 1024");
-  return builder.take();
-}
-
 // Heads share nothing but the mask, which they all read.
 PromiseGroup dense_rules(int64_t heads) {
   GroupBuilder builder;
@@ -67,7 +56,7 @@ PromiseGroup dense_rules(int64_t heads) {
 std::vector<PromiseGroup> rule_promises() {
   std::vector<PromiseGroup> groups;
   groups.push_back(narrow_window());
-  groups.push_back(window_decode());
+  groups.push_back(window_decode(decode_case(65536, 128, 8, 8, 1), "decode, window 512"));
   groups.push_back(dense_rules(2));
   groups.push_back(dense_rules(32));
   return groups;
