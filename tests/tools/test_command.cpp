@@ -2,58 +2,16 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include "command.hpp"
 #include "io/npy.hpp"
 #include "io/safetensors.hpp"
+#include "tensors.hpp"
 
 namespace lanewise::test {
 namespace {
 
-using io::Tensor;
-using io::Type;
-
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-// Numbers without pattern in -2 ... 2.
-Tensor numbers(const std::string& name, std::vector<int64_t> shape) {
-  Tensor tensor = io::make_tensor(name, Type::f32, std::move(shape));
-  uint32_t state = static_cast<uint32_t>(name[0]);
-  for (int64_t i = 0; i < tensor.count(); ++i) {
-    state = state * 1664525u + 1013904223u;
-    tensor.as<float>()[i] = static_cast<float>(static_cast<double>(state) * 0x1p-30 - 2);
-  }
-  return tensor;
-}
-
-void write(const std::string& path, const std::vector<Tensor>& tensors) {
-  std::vector<const Tensor*> pointers;
-  for (const Tensor& tensor : tensors) pointers.push_back(&tensor);
-  io::write_safetensors(path, pointers);
-}
-
-void write_qkv(const std::string& path, std::vector<int64_t> q, std::vector<int64_t> k, std::vector<int64_t> v) {
-  std::vector<Tensor> tensors;
-  tensors.push_back(numbers("q", std::move(q)));
-  tensors.push_back(numbers("k", std::move(k)));
-  tensors.push_back(numbers("v", std::move(v)));
-  write(path, tensors);
-}
-
-Tensor part(const Tensor& from, int64_t begin, int64_t end) {  // of axis 0
-  std::vector<int64_t> shape = from.shape;
-  const size_t row = from.bytes.size() / static_cast<size_t>(shape[0]);
-  shape[0] = end - begin;
-  Tensor result = io::make_tensor(from.name, from.type, shape);
-  std::memcpy(result.bytes.data(), from.bytes.data() + static_cast<size_t>(begin) * row, result.bytes.size());
-  return result;
-}
-
-bool same_bytes(const Tensor& a, const Tensor& b) {
-  return a.shape == b.shape && a.bytes.size() == b.bytes.size() &&
-         std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0;
-}
 
 }  // namespace
 
@@ -283,88 +241,47 @@ TEST_CASE("attend: ragged and paged storage give the bits of each sequence alone
   CHECK(has(wrong.err, "page"));
 }
 
-TEST_CASE("merge: results over two ranges of keys give the whole", "[command]") {
+// A tree of three drafts behind four keys that all of them see.
+TEST_CASE("attend: --mask-tail masks the last keys alone, as bools and as bits", "[command]") {
   TempDir dir;
-  const Tensor k = numbers("k", {40, 8}), v = numbers("v", {40, 3});
-  const std::pair<int64_t, int64_t> ranges[] = {{0, 40}, {0, 13}, {13, 13}, {13, 40}};
-  for (size_t n = 0; n < 4; ++n) {
+  const std::vector<uint8_t> tail = {1, 0, 0, 1, 1, 0, 1, 0, 1}, bits = {0b001, 0b011, 0b101};
+  std::vector<uint8_t> whole;
+  for (size_t i = 0; i < 3; ++i) {
+    whole.insert(whole.end(), 4, 1);
+    whole.insert(whole.end(), tail.begin() + static_cast<int64_t>(3 * i),
+                 tail.begin() + static_cast<int64_t>(3 * i + 3));
+  }
+  const struct {
+    const char* tensor;
+    int64_t width;
+    std::vector<uint8_t> values;
+    std::vector<std::string> flags;
+  } cases[] = {{"mask", 7, whole, {}},
+               {"mask", 3, tail, {"--mask-tail", "3"}},
+               {"mask_bits", 1, bits, {"--mask-tail", "3"}},
+               {"mask", 7, std::vector<uint8_t>(21, 1), {}}};
+  std::vector<Tensor> out, lse;
+  for (const auto& c : cases) {
+    const Type type = std::string(c.tensor) == "mask" ? Type::boolean : Type::u8;
     std::vector<Tensor> tensors;
-    tensors.push_back(numbers("q", {5, 8}));
-    tensors.push_back(part(k, ranges[n].first, ranges[n].second));
-    tensors.push_back(part(v, ranges[n].first, ranges[n].second));
+    tensors.push_back(io::make_tensor(c.tensor, type, {1, 1, 3, c.width}, c.values));
+    tensors.push_back(numbers("q", {1, 2, 3, 8}));
+    tensors.push_back(numbers("k", {1, 2, 7, 8}));
+    tensors.push_back(numbers("v", {1, 2, 7, 5}));
     write(dir / "in", tensors);
-    REQUIRE(lanewise_command({"attend", dir / "in", "-o", dir / (std::to_string(n) + ".safetensors")}).code == 0);
+    std::vector<std::string> command = {"attend", dir / "in", "--check", "-o", dir / "r.safetensors"};
+    command.insert(command.end(), c.flags.begin(), c.flags.end());
+    const Outcome outcome = lanewise_command(command);
+    INFO(c.tensor << ", " << c.width << " wide: " << outcome.out << outcome.err);
+    REQUIRE(outcome.code == 0);
+    out.push_back(io::SafetensorsFile(dir / "r.safetensors").read("out"));
+    lse.push_back(io::SafetensorsFile(dir / "r.safetensors").read("lse"));
   }
-  const Outcome outcome = lanewise_command(
-      {"merge", dir / "1.safetensors", dir / "2.safetensors", dir / "3.safetensors", "-o", dir / "merged.safetensors"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  for (const char* name : {"out", "lse"}) {
-    const Tensor whole = io::SafetensorsFile(dir / "0.safetensors").read(name);
-    const Tensor merged = io::SafetensorsFile(dir / "merged.safetensors").read(name);
-    REQUIRE(merged.shape == whole.shape);
-    for (int64_t i = 0; i < whole.count(); ++i) CHECK(std::fabs(io::element(whole, i) - io::element(merged, i)) < 2e-6);
+  for (size_t n = 1; n <= 2; ++n) {
+    CHECK(same_bytes(out[n], out[0]));
+    CHECK(same_bytes(lse[n], lse[0]));
   }
-  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
-           {"merge"},
-           {"merge", dir / "1.safetensors"},
-           {"merge", dir / "in", "-o", dir / "x.safetensors"},
-           {"merge", dir / "1.safetensors", data_file("real/smollm2_layer8_decode.safetensors"), "-o",
-            dir / "x.safetensors"},
-           {"merge", dir / "1.safetensors", "-o", dir / "x.npy"}}) {
-    const Outcome refused = lanewise_command(wrong);
-    INFO(refused.err);
-    CHECK(refused.code == 2);
-    CHECK(is_one_clear_line(refused.err));
-  }
-  CHECK(dir.count() == 6);
-}
-
-TEST_CASE("append: rows go to their slots, everything else stays", "[command]") {
-  TempDir dir;
-  std::vector<Tensor> cache, rows;
-  cache.push_back(numbers("k", {3, 2, 4, 5}));  // pages, heads, page_size, dim
-  cache.push_back(numbers("v", {3, 2, 4, 1}));
-  cache.push_back(io::make_tensor("lengths", Type::i32, {1}, std::vector<int32_t>{7}));
-  rows.push_back(numbers("k", {3, 2, 5}));
-  for (int64_t i = 0; i < 30; ++i) rows[0].as<float>()[i] += 100;
-  rows.push_back(io::make_tensor("slot_mapping", Type::i32, {3}, std::vector<int32_t>{9, -1, 2}));
-  write(dir / "cache", cache);
-  write(dir / "rows", rows);
-  const Outcome outcome = lanewise_command({"append", dir / "cache", dir / "rows", "-o", dir / "new.safetensors"});
-  INFO(outcome.err);
-  REQUIRE(outcome.code == 0);
-  const io::SafetensorsFile file(dir / "new.safetensors");
-  CHECK(same_bytes(file.read("v"), cache[1]));
-  CHECK(same_bytes(file.read("lengths"), cache[2]));
-  const Tensor k = file.read("k");
-  for (int64_t page = 0; page < 3; ++page) {
-    for (int64_t head = 0; head < 2; ++head) {
-      for (int64_t token = 0; token < 4; ++token) {
-        const int64_t slot = page * 4 + token, at = ((page * 2 + head) * 4 + token) * 5;
-        const float* expected = slot == 9   ? rows[0].as<float>() + head * 5
-                                : slot == 2 ? rows[0].as<float>() + (2 * 2 + head) * 5
-                                            : cache[0].as<float>() + at;
-        CHECK(std::memcmp(k.as<float>() + at, expected, 5 * sizeof(float)) == 0);
-      }
-    }
-  }
-  rows[1].as<int32_t>()[1] = 12;
-  write(dir / "rows", rows);
-  const Outcome beyond = lanewise_command({"append", dir / "cache", dir / "rows", "-o", dir / "x.safetensors"});
-  CHECK(beyond.code == 2);
-  CHECK(has(beyond.err, "12"));
-  for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
-           {"append", dir / "cache", "-o", dir / "x.safetensors"},
-           {"append", dir / "cache", dir / "cache", "-o", dir / "x.safetensors"},
-           {"append", dir / "rows", dir / "rows", "-o", dir / "x.safetensors"},
-           {"append", dir / "cache", dir / "rows", "--layout", "blhd", "-o", dir / "x.safetensors"}}) {
-    const Outcome refused = lanewise_command(wrong);
-    INFO(refused.err);
-    CHECK(refused.code == 2);
-    CHECK(is_one_clear_line(refused.err));
-  }
-  CHECK(dir.count() == 3);
+  CHECK_FALSE(same_bytes(lse[3], lse[0]));
 }
 
 TEST_CASE("attend: a comparison that fails ends with 1 and says so on stderr", "[command]") {
