@@ -70,30 +70,31 @@ TEST_CASE("S03: the runtime gives fewer threads than asked for") {
 }
 
 TEST_CASE("S05: calls from inside the host's own parallel region") {
-  Case c = busy();
-  const Expectation expected(c);
-  for_each_target([&](const std::string& target) {
-    const Result wanted = c.run({target});
-    CHECK(expected.difference(wanted) == "");
-    std::vector<Prepared> prepared;
-    for (int n = 0; n < 4; ++n) prepared.push_back(c.prepare());
-    const PreparedPlan plan(prepared[0].problem, target);
-    const int64_t size = lw_plan_workspace_size(plan.get(), 16);
-    std::vector<GuardedBuffer> workspaces;
-    for (int n = 0; n < 4; ++n) workspaces.emplace_back(static_cast<size_t>(size), Edge::kEnd, 64);
-    std::atomic<int> succeeded{0};
+  for (Case c : {busy(), Case().heads(2, 1).len(1, 20000).dims(96)}) {  // panels, and pieces of one
+    const Expectation expected(c);
+    for_each_target([&](const std::string& target) {
+      const Result wanted = c.run({target});
+      CHECK(expected.difference(wanted) == "");
+      std::vector<Prepared> prepared;
+      for (int n = 0; n < 4; ++n) prepared.push_back(c.prepare());
+      const PreparedPlan plan(prepared[0].problem, target);
+      const int64_t size = lw_plan_workspace_size(plan.get(), 16);
+      std::vector<GuardedBuffer> workspaces;
+      for (int n = 0; n < 4; ++n) workspaces.emplace_back(static_cast<size_t>(size), Edge::kEnd, 64);
+      std::atomic<int> succeeded{0};
 #pragma omp parallel for num_threads(4)
-    for (int n = 0; n < 4; ++n) {
-      const lw_executor executor = Executor::openmp(16);
-      const Prepared& p = prepared[static_cast<size_t>(n)];
-      void* workspace = workspaces[static_cast<size_t>(n)].data();
-      succeeded += lw_run(plan.get(), &p.inputs, &p.outputs, workspace, size, &executor).code == LW_OK;
-    }
-    CHECK(succeeded == 4);
-    for (const Prepared& p : prepared) {
-      CHECK(std::memcmp(p.out.data(), wanted.out.values.data(), p.out.size()) == 0);
-    }
-  });
+      for (int n = 0; n < 4; ++n) {
+        const lw_executor executor = Executor::openmp(16);
+        const Prepared& p = prepared[static_cast<size_t>(n)];
+        void* workspace = workspaces[static_cast<size_t>(n)].data();
+        succeeded += lw_run(plan.get(), &p.inputs, &p.outputs, workspace, size, &executor).code == LW_OK;
+      }
+      CHECK(succeeded == 4);
+      for (const Prepared& p : prepared) {
+        CHECK(std::memcmp(p.out.data(), wanted.out.values.data(), p.out.size()) == 0);
+      }
+    });
+  }
 }
 #endif
 

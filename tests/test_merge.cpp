@@ -209,12 +209,9 @@ TEST_CASE("ragged rows, and lse not wanted") {
   lw_const_tensor outs[2] = {}, lses[2] = {};
   const Array* arrays[] = {&a, &b, &lse_a, &lse_b};
   for (size_t n = 0; n < 4; ++n) {
-    lw_const_tensor& tensor = n < 2 ? outs[n] : lses[n - 2];
-    tensor.data = arrays[n]->values.data();
-    tensor.type = LW_TYPE_F32;
-    const std::array<int64_t, 4> stride = strides_of(Layout::kBhld, arrays[n]->shape);
-    std::copy(stride.begin(), stride.end(), tensor.stride);
-    tensor.stride[0] = INT64_MIN;  // not used
+    lw_const_tensor& part = n < 2 ? outs[n] : lses[n - 2];
+    part = tensor_at(arrays[n]->values.data(), LW_TYPE_F32, strides_of(Layout::kBhld, arrays[n]->shape));
+    part.stride[0] = INT64_MIN;  // not used
   }
   lw_outputs outputs = lw_outputs_default();
   GuardedBuffer out;

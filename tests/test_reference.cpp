@@ -22,16 +22,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-lw_const_tensor tensor(const void* data, int32_t type, std::array<int64_t, 4> stride) {
-  lw_const_tensor t = {};
-  t.data = data;
-  t.type = type;
-  std::copy(stride.begin(), stride.end(), t.stride);
-  return t;
-}
-
-ReferenceResult solve(const Prepared& p) { return reference(p.problem, p.inputs); }
-
 // One head, every score 0 and v[j] = j: the output of a row is the mean index of its visible keys.
 Case uniform(int64_t q_len, int64_t kv_len) {
   Case c = Case().heads(1, 1).len(q_len, kv_len).dims(1);
@@ -130,7 +120,7 @@ TEST_CASE("reference: bool, bit and additive masks hide alike") {
     p.problem.mask_type = mask_type;
     p.problem.bias_type = bias_type;
     const int32_t type = mask_type ? mask_type : bias_type;
-    (mask_type ? p.inputs.mask : p.inputs.bias) = tensor(data, type, {0, 0, row_stride, 1});
+    (mask_type ? p.inputs.mask : p.inputs.bias) = tensor_at(data, type, {0, 0, row_stride, 1});
     check_visible(p, visible);
     Prepared with_nan = c.prepare();
     with_nan.problem = p.problem;
@@ -177,7 +167,7 @@ TEST_CASE("reference: softcap comes before bias") {
   const float bias[] = {5, 0, 0, 0};
   p.problem.softcap = 1;
   p.problem.bias_type = LW_TYPE_F32;
-  p.inputs.bias = tensor(bias, LW_TYPE_F32, {0, 0, 0, 1});
+  p.inputs.bias = tensor_at(bias, LW_TYPE_F32, {0, 0, 0, 1});
   check_rows(solve(p), {std::exp(5) / (std::exp(5) + 3)});  // H09: 0.9801867
   p.inputs.overrides = LW_OVERRIDE_SOFTCAP;
   p.inputs.softcap = 0;

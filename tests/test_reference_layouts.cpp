@@ -19,16 +19,6 @@ namespace {
 
 constexpr double kExact = 1e-12;
 
-lw_const_tensor tensor(const void* data, int32_t type, std::array<int64_t, 4> stride) {
-  lw_const_tensor t = {};
-  t.data = data;
-  t.type = type;
-  std::copy(stride.begin(), stride.end(), t.stride);
-  return t;
-}
-
-ReferenceResult solve(const Prepared& p) { return reference(p.problem, p.inputs); }
-
 // Largest difference of finite values; infinity where one is not finite and the other differs.
 double largest_difference(const std::vector<double>& found, const std::vector<double>& expected) {
   REQUIRE(found.size() == expected.size());
@@ -58,9 +48,9 @@ TEST_CASE("reference: ragged sequences are single sequences") {
   problem.total_kv = 12;
   problem.causal = 1;
   lw_inputs in = lw_inputs_default();
-  in.q = tensor(q.values.data(), LW_TYPE_F32, {999, 6, 24, 1});  // stride[0] is not used
-  in.k = tensor(k.values.data(), LW_TYPE_F32, {999, 6, 12, 1});
-  in.v = tensor(v.values.data(), LW_TYPE_F32, {999, 3, 6, 1});
+  in.q = tensor_at(q.values.data(), LW_TYPE_F32, {999, 6, 24, 1});  // stride[0] is not used
+  in.k = tensor_at(k.values.data(), LW_TYPE_F32, {999, 6, 12, 1});
+  in.v = tensor_at(v.values.data(), LW_TYPE_F32, {999, 3, 6, 1});
   in.cu_seqlens_q = cu_q.data();
   in.cu_seqlens_kv = cu_kv.data();
   const ReferenceResult ragged = reference(problem, in);
@@ -107,8 +97,8 @@ TEST_CASE("reference: pages are read through the table, holes outside the visibl
     paged.problem.kv_layout = LW_LAYOUT_PAGED;
     paged.problem.page_size = page_size;
     paged.problem.page_count = pool;
-    paged.inputs.k = tensor(k.values.data(), LW_TYPE_F32, {page_size * 10, 5, 10, 1});
-    paged.inputs.v = tensor(v.values.data(), LW_TYPE_F32, {page_size * 8, 4, 8, 1});
+    paged.inputs.k = tensor_at(k.values.data(), LW_TYPE_F32, {page_size * 10, 5, 10, 1});
+    paged.inputs.v = tensor_at(v.values.data(), LW_TYPE_F32, {page_size * 8, 4, 8, 1});
     paged.inputs.page_table = table.data();
     paged.inputs.page_table_stride[0] = pages;
     paged.inputs.page_table_stride[1] = 1;
@@ -195,7 +185,7 @@ TEST_CASE("reference: the hand-checked examples") {
     if (example.contains("mask")) {
       for (const std::vector<bool> row : example.at("mask")) flags.insert(flags.end(), row.begin(), row.end());
       p.problem.mask_type = LW_TYPE_BOOL;
-      p.inputs.mask = tensor(flags.data(), LW_TYPE_BOOL, {0, 0, len, 1});
+      p.inputs.mask = tensor_at(flags.data(), LW_TYPE_BOOL, {0, 0, len, 1});
     }
     CHECK(matches());
     // The same by rules where a rule says it.

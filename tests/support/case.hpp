@@ -164,6 +164,9 @@ void for_each_target_of(const Case& c, Body body) {
 // One head, one query of dimension 1: scores and values as given.
 Case scores_case(const std::vector<float>& scores, const std::vector<float>& values);
 
+// What the reference says about arguments as they stand.
+inline ReferenceResult solve(const Prepared& p) { return reference(p.problem, p.inputs); }
+
 // What the reference says about a case, computed once: about its dense form, whatever its storage.
 class Expectation {
  public:

@@ -38,6 +38,14 @@ void place(Tensor& tensor, GuardedBuffer& buffer, const Shape& shape, Layout lay
 
 }  // namespace
 
+lw_const_tensor tensor_at(const void* data, int32_t type, const std::array<int64_t, 4>& stride) {
+  lw_const_tensor tensor = {};
+  tensor.data = data;
+  tensor.type = type;
+  std::copy(stride.begin(), stride.end(), tensor.stride);
+  return tensor;
+}
+
 std::array<int64_t, 4> strides_of(Layout layout, const Shape& shape) {
   const int64_t batch = shape[0], heads = shape[1], len = shape[2], dim = shape[3];
   switch (layout) {

@@ -22,6 +22,9 @@ enum class Layout {
 };
 std::array<int64_t, 4> strides_of(Layout layout, const Shape& shape);
 
+// A tensor over memory of the caller's.
+lw_const_tensor tensor_at(const void* data, int32_t type, const std::array<int64_t, 4>& stride);
+
 // What a buffer looks like to a kernel that reads too much.
 struct Surroundings {
   Edge edge;
