@@ -68,10 +68,15 @@ void draw_sizes(Draw& draw, FuzzProblem& p) {
     f[kContinued] = f[kKvLen] > kSpan && draw.rarely(2);
   }
   // The reference and the scalar program take the time, not the library; below 10^6 it uses one thread and cuts nothing.
-  const int64_t most = draw.rarely(8) ? 4000000 : 400000;
+  // So most problems are tiny: two in five have some thousand multiply-adds, one in 36 more than 10^5, one in 165 10^6.
+  int64_t most = 1024;
+  while (most < 4000000 && draw.below(5) < 3) most *= 2;
+  constexpr Field kLess[] = {kBatch, kGroup, kKvHeads, kQLen, kQkDim, kVDim};
+  const auto halve = [&](Field less) { f[less] = (f[less] + 1) / 2; };
   const auto work = [&] { return f[kBatch] * f[kKvHeads] * f[kGroup] * f[kQLen] * f[kKvLen] * (f[kQkDim] + f[kVDim]); };
-  for (const Field less : {kBatch, kGroup, kKvHeads, kQLen}) {
-    while (work() > most && f[less] > 1) f[less] = (f[less] + 1) / 2;
+  for (int n = 0; n < 20 && work() > most; ++n) halve(draw.one_of(kLess));
+  for (const Field less : kLess) {
+    while (work() > most && f[less] > 1) halve(less);
   }
 }
 
@@ -94,7 +99,10 @@ void draw_storage(Draw& draw, FuzzProblem& p) {
   f[kNoLse] = draw.rarely(8);
   f[kState] = draw.rarely(4);
   f[kThreads] = draw.within(1, 7);
-  f[kRunner] = draw.below(5);
+  // Starting threads takes longer than a small problem; parts one after the other cut it all the same.
+  constexpr Runner kQuick[] = {Runner::kCaller, Runner::kPartsReversed, Runner::kPartsReversed, Runner::kOpenmp};
+  constexpr Runner kThreaded[] = {Runner::kCallback, Runner::kPartsOnThreads};
+  f[kRunner] = static_cast<int64_t>(draw.rarely(16) ? draw.one_of(kThreaded) : draw.one_of(kQuick));
 }
 
 void draw_rules(Draw& draw, FuzzProblem& p) {
@@ -205,6 +213,7 @@ struct Checker {
   Case whole, last;
   std::optional<Expectation> expected;
   std::optional<Result> right;
+  std::optional<Prepared> prepared;
 
   explicit Checker(const FuzzProblem& problem) : p(problem), whole(case_of(p)), last(whole) {
     if (!p[kContent]) expected.emplace(whole);
@@ -223,16 +232,18 @@ struct Checker {
       const Result state = first.with_state().run({target});
       if (state.status.code != LW_OK) return state.status.message;
       last.continue_from(state);
+      prepared.reset();
     }
-    Prepared prepared = last.prepare(p[kStream] & 8 ? Edge::kEnd : Edge::kStart);
-    const PreparedPlan plan(prepared.problem, target);
+    if (!prepared) prepared = last.prepare(p[kStream] & 8 ? Edge::kEnd : Edge::kStart);
+    const PreparedPlan plan(prepared->problem, target);
     if (plan.status().code != LW_OK) return plan.status().message;
     // All panels by rows-in-lanes, then by keys-in-lanes up to its most rows.
     lanewise::KernelTable& kernels = const_cast<lw_plan*>(plan.get())->kernels;
     kernels.few_rows = 0;
-    const Result rows = plan.run(prepared, {target, 1, Runner::kCaller});
+    const Result rows = plan.run(*prepared, {target, 1, Runner::kCaller});
     kernels.few_rows = kMaxFewRows;
-    const Result few = plan.run(prepared, {target, static_cast<int32_t>(p[kThreads]), static_cast<Runner>(p[kRunner])});
+    const Result few =
+        plan.run(*prepared, {target, static_cast<int32_t>(p[kThreads]), static_cast<Runner>(p[kRunner])});
     if (!rows.damage.empty() || !few.damage.empty()) return rows.damage + few.damage;
     if (std::string text = bit_difference(rows, few); !text.empty()) return "the kernels differ: " + text;
     if (expected) {

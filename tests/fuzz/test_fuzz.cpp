@@ -18,7 +18,7 @@
 namespace {
 
 struct Budget {
-  int64_t problems = 2000;
+  int64_t problems = 20000;
   double seconds = 25;
   uint64_t seed = 1;
 } budget;
