@@ -14,6 +14,7 @@
 #include "check.hpp"
 #include "command.hpp"
 #include "flags.hpp"
+#include "io/file.hpp"
 #include "io/npy.hpp"
 #include "io/safetensors.hpp"
 #include "run_case.hpp"
@@ -51,6 +52,8 @@ class Attend {
     if (needs_reference() && !compute_reference()) return stopped();
     bool good = report_check();
     if (!report_expected()) good = false;
+    io::remove_unfinished_on_signals();  // nobody looks at interrupted() any more
+    if (*interrupted() != 0) return stopped();
     write();
     return good ? kSuccess : kCheckFailed;
   }
@@ -154,7 +157,7 @@ class Attend {
 
   int stopped() const {
     std::fputs("lanewise attend: stopped; nothing was written\n", stderr);
-    return kStopped;
+    return end_by_signal();
   }
 
   void line(const char* label, const std::string& text) const {

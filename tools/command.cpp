@@ -13,7 +13,7 @@ namespace {
 volatile int32_t interrupt_flag = 0;
 
 extern "C" void on_interrupt(int signal) {
-  interrupt_flag = 1;
+  interrupt_flag = signal;
   std::signal(signal, SIG_DFL);
 }
 
@@ -22,8 +22,16 @@ extern "C" void on_interrupt(int signal) {
 const volatile int32_t* interrupted() { return &interrupt_flag; }
 
 void catch_interrupts() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, on_interrupt);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write then
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (std::signal(signal, on_interrupt) == SIG_IGN) std::signal(signal, SIG_IGN);  // by nohup, for one
+  }
+}
+
+int end_by_signal() {
+  std::fflush(stdout);
+  std::signal(interrupt_flag, SIG_DFL);
+  std::raise(interrupt_flag);
+  return 128 + interrupt_flag;  // not reached, but where the signal is blocked
 }
 
 std::string format(const char* pattern, ...) {

@@ -12,7 +12,7 @@ class App;
 namespace lanewise::tools {
 
 // Exit codes. Wrong input throws io::Error, which main turns into one line on stderr and kWrongInput.
-enum ExitCode : int { kSuccess = 0, kCheckFailed = 1, kWrongInput = 2, kStopped = 130 };
+enum ExitCode : int { kSuccess = 0, kCheckFailed = 1, kWrongInput = 2 };
 
 // Each adds a subcommand to the command line; on success of the parse, `chosen` is set to what runs it and returns the
 // exit code.
@@ -28,10 +28,11 @@ void add_selftest(CLI::App& app, Action& chosen);
 void add_weights(CLI::App& app, Action& chosen);
 void add_worked_example(CLI::App& app, Action& chosen);
 
-// Set to 1 by Ctrl-C (SIGINT, SIGTERM, SIGHUP) once catch_interrupts was called; the second one ends the process as
-// usual. So no half-written file is left behind.
+// Set to its number by SIGINT (Ctrl-C), SIGTERM or SIGHUP once catch_interrupts was called, for long work to stop at; the
+// second one ends the process as usual. Then end_by_signal: what a parent sees is the end by that signal.
 const volatile int32_t* interrupted();
 void catch_interrupts();
+int end_by_signal();
 
 std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
 std::string bytes_text(double bytes);      // "12.0 KiB"

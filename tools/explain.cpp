@@ -102,7 +102,7 @@ int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions option
       options.repeat = std::clamp<int64_t>(static_cast<int64_t>(kRound / std::max(result.seconds, 1e-7)), 2, 10000);
       result = run_case(c, options);
     }
-    if (result.stopped) return kStopped;
+    if (result.stopped) return end_by_signal();
     best = round == 0 ? result.seconds : std::min(best, result.seconds);
     limits = best_of(limits, measure_limits(c, e, threads, options.thread_clock));
   }

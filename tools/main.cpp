@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "command.hpp"
+#include "io/file.hpp"
 #include "io/tensor.hpp"
 #include "lanewise/lanewise.h"
 
@@ -108,6 +109,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  lanewise::io::remove_unfinished_on_signals();
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {

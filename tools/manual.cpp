@@ -99,7 +99,9 @@ int manual(const CLI::App& app) {
   std::printf(
       ".SH \"EXIT STATUS\"\n.TP\n0\nGood.\n.TP\n1\nA check that was asked for failed.\n.TP\n2\nWrong input: one line "
       "on "
-      "standard error says what. No file was written.\n.TP\n130\nInterrupted.\n");
+      "standard error says what. No file was written.\n.PP\nA signal ends the command as it ends any other (130 in a "
+      "shell "
+      "for an interrupt, 143 for SIGTERM); an output that is not complete is removed.\n");
   return kSuccess;
 }
 

@@ -9,7 +9,8 @@
 
 namespace lanewise::test {
 
-Outcome lanewise_command(const std::vector<std::string>& arguments, const std::vector<std::string>& environment) {
+Outcome lanewise_command(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+                         const std::function<void(pid_t)>& meanwhile) {
   const TempDir dir;
   const std::string out = dir / "out", err = dir / "err";
   std::vector<char*> argv = {const_cast<char*>("lanewise")};
@@ -29,6 +30,7 @@ Outcome lanewise_command(const std::vector<std::string>& arguments, const std::v
   const int failed = ::posix_spawn(&process, LANEWISE_COMMAND, &actions, nullptr, argv.data(), variables.data());
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) throw std::runtime_error(std::string(LANEWISE_COMMAND) + " cannot be started");
+  meanwhile(process);
   int status = 0;
   while (::waitpid(process, &status, 0) < 0) {
     if (errno != EINTR) throw std::runtime_error("waitpid failed");

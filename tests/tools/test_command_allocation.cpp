@@ -28,7 +28,7 @@ TEST_CASE("each allocation of the command that fails ends it cleanly") {
                           data_file(npy + "v.npy"), "-o", out, "--check", "--executor", "caller"}},
                         {"wrong", {"attend", input, "-o", out, "--no-such-flag"}}};
   for (const Line& line : lines) {
-    const std::string preload = std::string("LD_PRELOAD=") + LANEWISE_FAILING_MALLOC;
+    const std::string preload = std::string("LD_PRELOAD=") + LANEWISE_PRELOADED;
     const Outcome whole = lanewise_command(line.arguments, {preload, "LANEWISE_COUNT_TO=" + count});
     const int64_t allocations = std::atoll(read_bytes(count).c_str());
     std::filesystem::remove(out);

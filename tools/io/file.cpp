@@ -1,10 +1,12 @@
 #include "io/file.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -34,7 +36,56 @@ int open_file(const std::string& path, int flags) {
   return descriptor;
 }
 
+// Names of files to remove where a signal ends the process. Memory of their own, never given back: the handler may run on
+// another thread while a name is taken out.
+struct Unfinished {
+  std::atomic<bool> owned{false}, listed{false};
+  char path[PATH_MAX] = {};
+};
+Unfinished unfinished[kMostOutputFiles];
+
+size_t take_slot() {
+  for (size_t slot = 0; slot < kMostOutputFiles; ++slot) {
+    if (!unfinished[slot].owned.exchange(true)) return slot;
+  }
+  throw Error("more than " + std::to_string(kMostOutputFiles) + " output files at a time");
+}
+
+// Before the file is there, so that no moment is left in which nobody would remove it. A path too long is one that cannot
+// be opened either.
+void list(size_t slot, const std::string& path) {
+  unfinished[slot].listed = false;
+  if (path.size() >= sizeof unfinished[slot].path) return;
+  std::memcpy(unfinished[slot].path, path.c_str(), path.size() + 1);
+  unfinished[slot].listed = true;
+}
+
+void give_back(size_t slot) {
+  unfinished[slot].listed = false;
+  unfinished[slot].owned = false;
+}
+
+extern "C" void remove_unfinished(int number) {
+  for (const Unfinished& file : unfinished) {
+    if (file.listed) ::unlink(file.path);
+  }
+  ::raise(number);  // held back until this handler returns; by then it has its default effect again
+}
+
 }  // namespace
+
+void remove_unfinished_on_signals() {
+  struct sigaction action = {};
+  action.sa_handler = remove_unfinished;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) {
+    struct sigaction before;
+    if (::sigaction(number, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) {
+      ::sigaction(number, &action, nullptr);
+    }
+  }
+  ::signal(SIGXFSZ, SIG_IGN);
+}
 
 InputFile::InputFile(const std::string& path)
     : path_(path), descriptor_(open_file(path, O_RDONLY | O_NONBLOCK)), size_(0) {
@@ -80,17 +131,24 @@ OutputFile::OutputFile(const std::string& path) : path_(path), target_(path) {
     if (descriptor_ < 0) throw error("cannot be written");
     return;
   }
+  slot_ = take_slot();
   for (int attempt = 0; descriptor_ < 0 && attempt < 100; ++attempt) {
     temporary_ = target_ + ".tmp" + std::to_string(::getpid()) + "-" + std::to_string(attempt);
+    list(slot_, temporary_);
     descriptor_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL);
     if (descriptor_ < 0 && errno != EEXIST) break;
   }
-  if (descriptor_ < 0) throw error("cannot be written");
+  if (descriptor_ >= 0) return;
+  const Error failure = error("cannot be written");
+  give_back(slot_);
+  throw failure;
 }
 
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
-  if (descriptor_ >= 0 && !temporary_.empty()) ::unlink(temporary_.c_str());
+  if (temporary_.empty()) return;
+  if (descriptor_ >= 0) ::unlink(temporary_.c_str());
+  give_back(slot_);
 }
 
 Error OutputFile::error(const char* what) const { return Error(path_ + ": " + what + ": " + reason(errno)); }
@@ -111,6 +169,17 @@ void OutputFile::commit() {
   // Closed after the rename: until then the destructor removes the temporary file. Some file systems report a full disk
   // only here.
   if (::close(std::exchange(descriptor_, -1)) != 0) throw error("cannot be written");
+}
+
+void write_elements(OutputFile& file, const Tensor& tensor) {
+  if (!kHostIsBigEndian || type_size(tensor.type) == 1) {
+    file.write(tensor.bytes.data(), tensor.bytes.size());
+    return;
+  }
+  Tensor swapped = make_tensor(tensor.name, tensor.type, tensor.shape);
+  std::memcpy(swapped.bytes.data(), tensor.bytes.data(), tensor.bytes.size());
+  swap_bytes(swapped);
+  file.write(swapped.bytes.data(), swapped.bytes.size());
 }
 
 }  // namespace lanewise::io

@@ -34,7 +34,8 @@ class InputFile {
 };
 
 // Writes to a new file beside `path` and renames it in commit(); without a commit nothing is left. An existing file
-// keeps its contents until then; a device (/dev/null) is written to directly.
+// keeps its contents until then; a device (/dev/null) is written to directly. At most kMostOutputFiles at a time.
+constexpr size_t kMostOutputFiles = 4;
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
@@ -51,7 +52,16 @@ class OutputFile {
   std::string path_;       // as given
   std::string target_;     // with links followed, so that a link stays a link
   std::string temporary_;  // empty: writing to the target itself, or committed
+  size_t slot_ = 0;        // where a signal finds temporary_'s name
   int descriptor_ = -1;
 };
+
+// A tensor's elements, little-endian.
+void write_elements(OutputFile& file, const Tensor& tensor);
+
+// From here on a signal that ends the process (hang-up, interrupt, quit, terminate, a closed pipe) first removes what
+// OutputFiles have not committed; the process then ends by that signal, as its parent expects. Signals that the parent
+// has ignored stay ignored. A limit on the size of files becomes an error of write(). For programs, not libraries.
+void remove_unfinished_on_signals();
 
 }  // namespace lanewise::io

@@ -128,24 +128,17 @@ struct Descr {
 constexpr Descr kDescrs[] = {{"f8", Type::f64}, {"f4", Type::f32}, {"f2", Type::f16},    {"i8", Type::i64},
                              {"i4", Type::i32}, {"u1", Type::u8},  {"b1", Type::boolean}};
 
-// "<f4" and the like; big is set for ">".
-Type type_of(const InputFile& file, const std::string& descr, bool& big) {
+// "<f4" and the like; `foreign` is set where the bytes are in the order that is not the host's. "=" is the host's.
+Type type_of(const InputFile& file, const std::string& descr, bool& foreign) {
   for (const Descr& entry : kDescrs) {
     if (descr.size() != 3 || descr.compare(1, 2, entry.code) != 0) continue;
     const bool one_byte = type_size(entry.type) == 1;
     if (descr[0] != '<' && descr[0] != '>' && descr[0] != (one_byte ? '|' : '=')) break;
-    big = descr[0] == '>' && !one_byte;
+    foreign = !one_byte && descr[0] == (kHostIsBigEndian ? '<' : '>');
     return entry.type;
   }
   throw file.error("type " + quote(descr) +
                    " is not supported; f8, f4, f2, i8, i4, u1 and b1 are (bf16: use safetensors)");
-}
-
-// Reverses the bytes of every element.
-void swap_bytes(Tensor& tensor) {
-  const size_t size = type_size(tensor.type);
-  for (size_t i = 0; i < tensor.bytes.size(); i += size)
-    std::reverse(tensor.bytes.data() + i, tensor.bytes.data() + i + size);
 }
 
 // From Fortran order (first axis fastest) to C order (last axis fastest).
@@ -204,8 +197,8 @@ Tensor read_npy(const std::string& path, std::string name) {
   std::string text;
   const uint64_t offset = read_header(file, text);
   Header header = HeaderParser(file, text).parse();
-  bool big = false;
-  const Type type = type_of(file, header.descr, big);
+  bool foreign = false;
+  const Type type = type_of(file, header.descr, foreign);
   int64_t count = 0;
   if (!element_count(header.shape, count) || static_cast<uint64_t>(count) > std::numeric_limits<int64_t>::max() / 8) {
     throw file.error("shape " + shape_text(header.shape) + " overflows");
@@ -219,7 +212,7 @@ Tensor read_npy(const std::string& path, std::string name) {
   }
   Tensor tensor = make_tensor(std::move(name), type, std::move(header.shape));
   file.read(offset, tensor.bytes.data(), tensor.bytes.size());
-  if (big) swap_bytes(tensor);
+  if (foreign) swap_bytes(tensor);
   return header.fortran && tensor.shape.size() > 1 ? c_order(tensor) : std::move(tensor);
 }
 
@@ -242,7 +235,7 @@ void write_npy(const std::string& path, const Tensor& tensor) {
   file.write(kMagic, kMagicSize);
   file.write(start, sizeof start);
   file.write(text.data(), text.size());
-  file.write(tensor.bytes.data(), tensor.bytes.size());
+  write_elements(file, tensor);
   file.commit();
 }
 

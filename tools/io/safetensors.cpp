@@ -99,8 +99,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   if (file_.size() < 8) {
     throw file_.error("has " + std::to_string(file_.size()) + " bytes: too short to be a safetensors file");
   }
+  uint8_t bytes[8];
+  file_.read(0, bytes, sizeof bytes);
   uint64_t length = 0;
-  file_.read(0, &length, sizeof length);
+  for (int n = 7; n >= 0; --n) length = length << 8 | bytes[n];
   if (length > kLongestHeader) {
     throw file_.error("header length " + std::to_string(length) + " is over the limit of " +
                       std::to_string(kLongestHeader) + ": not a safetensors file?");
@@ -160,6 +162,7 @@ const TensorEntry* SafetensorsFile::find(std::string_view name) const {
 Tensor SafetensorsFile::read(const TensorEntry& entry) const {
   Tensor tensor = make_tensor(entry.name, entry.type, entry.shape);
   file_.read(entry.offset, tensor.bytes.data(), static_cast<size_t>(entry.size));
+  if (kHostIsBigEndian) swap_bytes(tensor);
   return tensor;
 }
 
@@ -193,9 +196,11 @@ void write_safetensors(const std::string& path, const std::vector<const Tensor*>
   const uint64_t length = text.size();
   if (length > kLongestHeader) throw Error(path + ": too many tensors for one file");
   OutputFile file(path);
-  file.write(&length, sizeof length);
+  uint8_t bytes[8];
+  for (int n = 0; n < 8; ++n) bytes[n] = static_cast<uint8_t>(length >> (8 * n));
+  file.write(bytes, sizeof bytes);
   file.write(text.data(), text.size());
-  for (const Tensor* tensor : tensors) file.write(tensor->bytes.data(), tensor->bytes.size());
+  for (const Tensor* tensor : tensors) write_elements(file, *tensor);
   file.commit();
 }
 

@@ -1,5 +1,6 @@
 #include "io/tensor.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -163,6 +164,12 @@ float float_from_f16(uint16_t bits) {
 
 uint16_t bf16_from_double(double value) { return bf16_from_float_bits(float_bits_to_odd(value)); }
 uint16_t f16_from_double(double value) { return f16_from_float_bits(float_bits_to_odd(value)); }
+
+void swap_bytes(Tensor& tensor) {
+  const size_t size = type_size(tensor.type);
+  for (size_t i = 0; i < tensor.bytes.size(); i += size)
+    std::reverse(tensor.bytes.data() + i, tensor.bytes.data() + i + size);
+}
 
 double element(const Tensor& tensor, int64_t index) {
   switch (tensor.type) {

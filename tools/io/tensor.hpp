@@ -1,4 +1,4 @@
-// Tensors of the command's files: a name, a type, a shape and owned bytes, row-major and little-endian; conversions
+// Tensors of the command's files: a name, a type, a shape and owned bytes, row-major, in the host's byte order; conversions
 // between the types; the one exception type of the tools. Not here: file formats (safetensors.hpp, npy.hpp), strides,
 // attention.
 #pragma once
@@ -12,11 +12,14 @@
 #include <string_view>
 #include <vector>
 
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the files are little-endian and read as they are: big-endian hosts are not handled"
-#endif
-
 namespace lanewise::io {
+
+// The files are little-endian.
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+inline constexpr bool kHostIsBigEndian = true;
+#else
+inline constexpr bool kHostIsBigEndian = false;
+#endif
 
 // Whatever is wrong with a file, a tensor or an argument: one line that names it, what is wrong and what is allowed.
 class Error : public std::runtime_error {
@@ -89,6 +92,9 @@ float float_from_bf16(uint16_t bits);
 float float_from_f16(uint16_t bits);
 uint16_t bf16_from_double(double value);
 uint16_t f16_from_double(double value);
+
+// Reverses the bytes of every element.
+void swap_bytes(Tensor& tensor);
 
 double element(const Tensor& tensor, int64_t index);  // any type, as double
 Tensor convert(const Tensor& tensor, Type type);      // between float types
