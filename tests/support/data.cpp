@@ -6,16 +6,29 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <type_traits>
 
 namespace lanewise::test {
 namespace {
 
+// A little-endian number, byte by byte.
+template <class T>
+T number_at(const char* bytes) {
+  std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint8_t>> bits = 0;
+  for (size_t n = sizeof(T); n-- > 0;)
+    bits = static_cast<decltype(bits)>(uint64_t{bits} << 8 | static_cast<uint8_t>(bytes[n]));
+  T value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 template <class T>
 std::vector<double> values_of(const std::string& bytes, size_t begin, size_t count) {
   if (begin > bytes.size() || count > (bytes.size() - begin) / sizeof(T)) throw std::runtime_error("truncated tensor");
-  std::vector<T> raw(count);
-  std::memcpy(raw.data(), bytes.data() + begin, count * sizeof(T));
-  return std::vector<double>(raw.begin(), raw.end());
+  std::vector<double> values;
+  for (size_t n = 0; n < count; ++n)
+    values.push_back(static_cast<double>(number_at<T>(bytes.data() + begin + n * sizeof(T))));
+  return values;
 }
 
 }  // namespace
@@ -36,8 +49,7 @@ std::string read_text(const std::string& path) {
 
 std::map<std::string, StoredTensor> read_safetensors(const std::string& path) {
   const std::string bytes = read_text(path);
-  uint64_t header_size = 0;
-  std::memcpy(&header_size, bytes.data(), sizeof header_size);
+  const uint64_t header_size = number_at<uint64_t>(bytes.data());
   const nlohmann::json header = nlohmann::json::parse(bytes.substr(8, header_size));
   std::map<std::string, StoredTensor> tensors;
   for (const auto& [name, entry] : header.items()) {
