@@ -5,7 +5,6 @@
 
 #include "kernels/kernel_table.hpp"
 #include "lanewise/lanewise.h"
-#include "run.hpp"
 
 // The opaque type of the C interface.
 struct lw_plan {

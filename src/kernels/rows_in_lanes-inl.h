@@ -29,6 +29,7 @@
 #include "src/kernels/row_tile-inl.h"
 #include "src/kernels/rows_io-inl.h"
 #include "src/kernels/ruled_tile-inl.h"
+#include "src/kernels/strips-inl.h"
 #include "src/kernels/tile_shapes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -78,8 +79,7 @@ static inline HWY_NOINLINE void FetchRows(const Task& task, const RowTile& tile)
   }
 }
 
-// Rows [begin, end) of K or V, to be fetched while a tile of `vectors` vectors goes over `steps` elements of `width`
-// rows or dims at once.
+// Rows [begin, end) of K or V, to be fetched in `steps` steps of a tile's work.
 struct AheadList {
   const char* rows[kBlockKeys];
 
@@ -155,25 +155,11 @@ struct CanonicalTiles {
   }
 };
 
-// The task's rows but the tail's in tiles; Tail takes its rows of each block after the tiles (few_tail-inl.h).
-template <class Tiles, class Tail>
-HWY_NOINLINE void AttendRows(const Task& task, Tail& tail) {
+// Places `rows` rows in tiles and finds what they may see. any: key rows that others of the task may see; comes back
+// with these rows' too.
+static inline void PlaceRows(const Task& task, int64_t rows, RowTile* tile, int64_t tiles, KeyRange& any) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
-  const int64_t all_rows = task.row_end - task.row_begin;
-  const int64_t rows = all_rows - tail.rows;
   const int64_t vectors = (rows + lanes - 1) / lanes;
-  const int64_t tiles = TilesOf(rows);
-
-  // 1. Tiles: rows and what they may see.
-  RowTile tile[kMaxPanelTiles];
-  const bool pack_k = task.pack_k || task.native_bf16, pack_v = task.pack_v || task.native_bf16;
-  const RowsScratch scratch =
-      CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles, pack_k, pack_v, tile);
-  int64_t any_begin = task.key_end, any_end = task.key_begin;
-  if (tail.any_begin < tail.any_end) {
-    any_begin = tail.any_begin;
-    any_end = tail.any_end;
-  }
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t first = tile_begin_vector(vectors, tiles, t);
     const int64_t last = tile_begin_vector(vectors, tiles, t + 1);
@@ -183,23 +169,45 @@ HWY_NOINLINE void AttendRows(const Task& task, Tail& tail) {
     SetVisible(task, tile[t]);
     if (!task.rules->plain()) StartRules(task, tile[t]);
     if (tile[t].any_begin < tile[t].any_end) {
-      any_begin = HWY_MIN(any_begin, tile[t].any_begin);
-      any_end = HWY_MAX(any_end, tile[t].any_end);
+      any.begin = HWY_MIN(any.begin, tile[t].any_begin);
+      any.end = HWY_MAX(any.end, tile[t].any_end);
     }
   }
+}
 
-  const bool delivers = task.deliver != Deliver::kResults;
-  if (delivers) {  // every block or span of the range, seen or not
-    any_begin = task.key_begin;
-    any_end = task.key_end;
+// Fetches what the next task reads, evenly over `steps` score tiles.
+static inline void FetchNextTask(const Task& task, int64_t steps, Fetcher& fetcher) {
+  int64_t lines = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    fetcher.left[i] = task.ahead[i];
+    lines += task.ahead[i].lines;
   }
+  fetcher.lines_a_step = HWY_MIN(kMostLinesAStep, (lines + steps - 1) / steps);
+}
+
+// The task's rows but the tail's in tiles; Tail takes its rows of each block after the tiles (few_tail-inl.h).
+template <class Tiles, class Tail>
+HWY_NOINLINE void AttendRows(const Task& task, Tail& tail) {
+  const int64_t all_rows = task.row_end - task.row_begin;
+  const int64_t rows = all_rows - tail.rows;
+  const int64_t tiles = TilesOf(rows);
+  const bool delivers = task.deliver != Deliver::kResults;
+
+  // 1. Tiles: rows and what they may see.
+  RowTile tile[kMaxPanelTiles];
+  const bool pack_k = task.pack_k || task.native_bf16, pack_v = task.pack_v || task.native_bf16;
+  const RowsScratch scratch =
+      CarveRowsScratch(static_cast<char*>(task.scratch), task.qk_dim, task.v_dim, tiles, pack_k, pack_v, tile);
+  KeyRange any = {task.key_end, task.key_begin};
+  if (tail.any_begin < tail.any_end) any = {tail.any_begin, tail.any_end};
+  PlaceRows(task, rows, tile, tiles, any);
+  if (delivers) any = {task.key_begin, task.key_end};  // every block or span of the range, seen or not
 
   // 2. Queries and empty states (or the earlier run's). The row state is only needed where more than one span meets: a
-  // single
-  //    span's state is the row's.
+  // single span's state is the row's.
   const bool one_span =
       !task.state_in.given() &&
-      (any_begin >= any_end || (task.kv_start + any_begin) / kSpanKeys == (task.kv_start + any_end - 1) / kSpanKeys);
+      (any.begin >= any.end || (task.kv_start + any.begin) / kSpanKeys == (task.kv_start + any.end - 1) / kSpanKeys);
   const bool keeps_row_state = !one_span && !delivers;
   for (int64_t t = 0; t < tiles; ++t) {
     const RowTile& to = tile[t];
@@ -211,27 +219,19 @@ HWY_NOINLINE void AttendRows(const Task& task, Tail& tail) {
     if (task.state_in.given()) LoadStates(task, to.row_begin, to.rows, to.vectors, to.row_max, to.row_sum, to.row_acc);
   }
 
-  // What the next task reads comes in evenly, while this one's scores are computed.
   Fetcher fetcher;
-  int64_t fetch_lines = 0;
-  for (size_t i = 0; i < 3; ++i) {
-    fetcher.left[i] = task.ahead[i];
-    fetch_lines += task.ahead[i].lines;
-  }
-  const int64_t tile_keys = static_cast<int64_t>(TileShape<kMaxVectors>::kKeys);
-  const int64_t steps = tiles * ((any_end - any_begin) / tile_keys) + 1;
-  fetcher.lines_a_step = HWY_MIN(kMostLinesAStep, (fetch_lines + steps - 1) / steps);
+  FetchNextTask(task, tiles * ((any.end - any.begin) / int64_t{kTileKeys[kMaxVectors - 1]}) + 1, fetcher);
 
   // 3. Blocks, at absolute positions: the first and the last may be partial.
   const int64_t unit = task.deliver == Deliver::kBlocks ? kBlockKeys : kSpanKeys;
   float* state = task.states;
-  for (int64_t row = any_begin; row < any_end;) {
+  for (int64_t row = any.begin; row < any.end;) {
     const int64_t block_position = (task.kv_start + row) / kBlockKeys * kBlockKeys;
     const int64_t block_row = Tiles::BlockRow(task, block_position - task.kv_start);
-    const int64_t block_end = HWY_MIN(any_end, block_position + kBlockKeys - task.kv_start);
-    Tiles::Attend(task, tile, tiles, scratch, {block_row, row, block_end, any_end}, tail, fetcher);
+    const int64_t block_end = HWY_MIN(any.end, block_position + kBlockKeys - task.kv_start);
+    Tiles::Attend(task, tile, tiles, scratch, {block_row, row, block_end, any.end}, tail, fetcher);
     row = block_end;
-    if (row < any_end && (task.kv_start + row) % unit != 0) continue;
+    if (row < any.end && (task.kv_start + row) % unit != 0) continue;
     tail.FinishSpan(delivers ? state : nullptr);
     if (!delivers && !keeps_row_state) continue;
     for (int64_t t = 0; t < tiles; ++t) {
