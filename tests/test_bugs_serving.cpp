@@ -1,14 +1,10 @@
 // Failures other attention kernels had (docs/RELIABILITY.md), groups P, Q, R and S, where one sequence's keys are shared
 // by threads: work buffers, capacity, alignment, huge strides, order of arrival, hosts with threads of their own.
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
-#include <chrono>
-#include <csignal>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -18,10 +14,6 @@
 #include "lanewise/lanewise.hpp"
 #include "support/case.hpp"
 #include "support/targets.hpp"
-
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
 namespace lanewise::test {
 namespace {
@@ -179,50 +171,6 @@ TEST_CASE("R07: pieces merge without lse being asked for") {
     });
   }
 }
-
-TEST_CASE("S01: a forked child decodes after the parent's threads have") {
-  Case c = shared_by_threads();
-  const Expectation expected(c);
-  for_each_target([&](const std::string& target) {
-    const Result wanted = c.run({target, 4});
-    CHECK(expected.difference(wanted) == "");
-    const pid_t child = fork();
-    if (child == 0) {  // no assertion here: the report is the parent's
-      bool same = true;
-      for (const int32_t threads : {4, 1}) same = same && bit_difference(wanted, c.run({target, threads})).empty();
-      _exit(same ? 0 : 1);
-    }
-    REQUIRE(child > 0);
-    int status = -1;
-    pid_t ended = 0;
-    for (int tenths = 0; tenths < 600 && ended == 0; ++tenths) {
-      ended = waitpid(child, &status, WNOHANG);
-      if (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    if (ended == 0) kill(child, SIGKILL);
-    REQUIRE(ended == child);
-    CHECK(status == 0);
-  });
-}
-
-#if defined(_OPENMP)
-TEST_CASE("S03: fewer threads than pieces") {
-  Case c = shared_by_threads();
-  const Expectation expected(c);
-  const int dynamic = omp_get_dynamic();
-  for_each_target([&](const std::string& target) {
-    Prepared p = c.prepare();
-    const PreparedPlan plan(p.problem, target);
-    const Result wanted = plan.run(p, {target});
-    CHECK(expected.difference(wanted) == "");
-    for (const int on : {0, 1}) {
-      omp_set_dynamic(on);
-      for (const int32_t threads : {2, 8, 40}) CHECK(bit_difference(wanted, plan.run(p, {target, threads})) == "");
-    }
-    omp_set_dynamic(dynamic);
-  });
-}
-#endif
 
 TEST_CASE("S07, S11: eight host threads share one plan for batches, pages and long sequences that change") {
   const std::vector<Case> shapes = {

@@ -42,6 +42,26 @@ std::string message_of(const Read& read) {
 
 bool is_one_line(const std::string& text) { return text.find('\n') == std::string::npos; }
 
+struct WrongFile {
+  const char* name;
+  std::string bytes;
+  const char* message;  // what the Error of reading says
+};
+
+template <class Read>
+void check_refused(const std::vector<WrongFile>& files, const std::string& file_name, const Read& read) {
+  TempDir dir;
+  for (const WrongFile& file : files) {
+    INFO(file.name);
+    write_bytes(dir / file_name, file.bytes);
+    const std::string message = message_of([&] { read(dir / file_name); });
+    INFO(message);
+    CHECK(message.find(file.message) != std::string::npos);
+    CHECK(message.find(file_name) != std::string::npos);
+    CHECK(is_one_line(message));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("safetensors: what is written is read back", "[io]") {
@@ -79,11 +99,7 @@ TEST_CASE("safetensors: a file written by hand is read", "[io]") {
 TEST_CASE("safetensors: wrong files give one line that says what is wrong", "[io]") {
   const std::string tensor = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
   const std::string eight(8, 'x');
-  const struct {
-    const char* name;
-    std::string bytes;
-    const char* message;
-  } table[] = {
+  const std::vector<WrongFile> table = {
       {"empty file", "", "too short"},
       {"seven bytes", "1234567", "too short"},
       {"length without header", little_endian(4, 8), "truncated"},
@@ -151,16 +167,7 @@ TEST_CASE("safetensors: wrong files give one line that says what is wrong", "[io
       {"line feed in a name", safetensors_bytes(R"({"a\nb":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", eight),
        "'a\\x0ab'"},
   };
-  TempDir dir;
-  for (const auto& entry : table) {
-    INFO(entry.name);
-    write_bytes(dir / "bad.safetensors", entry.bytes);
-    const std::string message = message_of([&] { io::SafetensorsFile file(dir / "bad.safetensors"); });
-    INFO(message);
-    CHECK(message.find(entry.message) != std::string::npos);
-    CHECK(message.find("bad.safetensors") != std::string::npos);
-    CHECK(is_one_line(message));
-  }
+  check_refused(table, "bad.safetensors", [](const std::string& path) { io::SafetensorsFile file(path); });
 }
 
 TEST_CASE("safetensors: every cut of a good file is refused", "[io]") {
@@ -241,11 +248,7 @@ TEST_CASE("npy: wrong files give one line that says what is wrong", "[io]") {
   const auto header = [](const std::string& descr, const std::string& shape) {
     return "{'descr': " + descr + ", 'fortran_order': False, 'shape': " + shape + "}";
   };
-  const struct {
-    const char* name;
-    std::string bytes;
-    const char* message;
-  } table[] = {
+  const std::vector<WrongFile> table = {
       {"empty file", "", "too short"},
       {"magic alone", "\x93NUMPY", "too short"},
       {"text", "this is a text, not an array", "not an npy file"},
@@ -277,16 +280,7 @@ TEST_CASE("npy: wrong files give one line that says what is wrong", "[io]") {
       {"data too long", npy_bytes(header("'<f4'", "(1,)"), eight), "too long"},
       {"claims a terabyte", npy_bytes(header("'<f4'", "(274877906944,)"), eight), "truncated"},
   };
-  TempDir dir;
-  for (const auto& entry : table) {
-    INFO(entry.name);
-    write_bytes(dir / "bad.npy", entry.bytes);
-    const std::string message = message_of([&] { io::read_npy(dir / "bad.npy", "x"); });
-    INFO(message);
-    CHECK(message.find(entry.message) != std::string::npos);
-    CHECK(message.find("bad.npy") != std::string::npos);
-    CHECK(is_one_line(message));
-  }
+  check_refused(table, "bad.npy", [](const std::string& path) { io::read_npy(path, "x"); });
 }
 
 TEST_CASE("files that cannot be opened or written", "[io]") {
