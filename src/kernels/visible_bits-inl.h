@@ -66,13 +66,19 @@ HWY_INLINE int64_t EndOfBits(const KeyBits& bits) {
 
 // ---- One row's mask, bias and block mask ----------------------------------------------------------------------------
 
+// Up to 8 bytes, the first lowest: the order of bits in masks.
+HWY_INLINE uint64_t FromBytes(const uint8_t* bytes, size_t n) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, bytes, n);
+  return HWY_IS_BIG_ENDIAN ? __builtin_bswap64(bits) : bits;
+}
+
 // Which of up to 64 lanes hold.
 template <class D>
 HWY_INLINE uint64_t MaskToBits(D d, hn::Mask<D> mask) {
   uint8_t bytes[8] = {};
   hn::StoreMaskBits(d, mask, bytes);
-  uint64_t bits;
-  std::memcpy(&bits, bytes, sizeof bits);
+  const uint64_t bits = FromBytes(bytes, sizeof bytes);
   return hn::MaxLanes(d) < 8 ? bits & ((uint64_t{1} << hn::MaxLanes(d)) - 1) : bits;
 }
 
@@ -96,8 +102,7 @@ static inline HWY_NOINLINE void BitsOfBits(const uint8_t* bytes, int64_t from, i
   const int64_t last = (from + n - 1) / 8;
   for (int64_t w = 0; 32 * w < n; ++w) {
     const int64_t byte = (from + 32 * w) / 8;
-    uint64_t bits = 0;
-    std::memcpy(&bits, bytes + byte, static_cast<size_t>(HWY_MIN(int64_t{5}, last - byte + 1)));
+    const uint64_t bits = FromBytes(bytes + byte, static_cast<size_t>(HWY_MIN(int64_t{5}, last - byte + 1)));
     to.word[w] = static_cast<uint32_t>(bits >> ((from + 32 * w) % 8)) & LowBits(n - 32 * w);
   }
 }

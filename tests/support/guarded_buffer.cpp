@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -56,6 +55,12 @@ Mappings& mappings() {
   return all;
 }
 
+// Each byte is the one before it: memcmp takes them many at a time.
+bool all_canaries(const uint8_t* begin, const uint8_t* end) {
+  return begin == end ||
+         (*begin == GuardedBuffer::kCanary && std::memcmp(begin, begin + 1, static_cast<size_t>(end - begin) - 1) == 0);
+}
+
 uint8_t* map(size_t open_size, size_t page) {
   void* const mapping = mmap(nullptr, open_size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) throw std::runtime_error("GuardedBuffer: no memory");
@@ -85,13 +90,10 @@ GuardedBuffer::~GuardedBuffer() {
 }
 
 bool GuardedBuffer::canaries_intact() const {
-  const auto is_canary = [](uint8_t byte) { return byte == kCanary; };
-  return std::all_of(open_, data_, is_canary) && std::all_of(data_ + size_, open_ + open_size_, is_canary);
+  return all_canaries(open_, data_) && all_canaries(data_ + size_, open_ + open_size_);
 }
 
-bool GuardedBuffer::untouched() const {
-  return std::all_of(open_, open_ + open_size_, [](uint8_t byte) { return byte == kCanary; });
-}
+bool GuardedBuffer::untouched() const { return all_canaries(open_, open_ + open_size_); }
 
 void GuardedBuffer::swap(GuardedBuffer& other) noexcept {
   std::swap(mapping_, other.mapping_);
