@@ -55,13 +55,10 @@ struct FewBlock {
   const FewVisible& visible;
   int64_t first_key, n;
   BlockAddresses addresses;
-  int64_t next;  // addresses of the next block's keys, behind the values
-  int64_t rows;  // of a kv head
-  int64_t passes;
+  int64_t next;   // addresses of the next block's keys, behind the values
+  int64_t rows;   // of a kv head
   int64_t chunk;  // keys that all kv heads and passes take, one after the other
   bool in_cache;  // nothing to fetch
-
-  int64_t PassBegin(int64_t pass) const { return rows * pass / passes; }
 };
 
 // K or V of a block: its rows, and what is read after them.
@@ -123,16 +120,16 @@ HWY_INLINE PrefetchRows AheadOf(const FewBlock& block, const FewRows& rows, int6
 static inline HWY_NOINLINE void FewScores(const FewBlock& block, const FewRows& k, FewScratch& s) {
   const Task& task = block.task;
   const FewLoops loops = LoopsFor(task, TypeAsRead(task, task.k));
+  const Passes passes(block.rows, kMaxScoreRows);
   const size_t qk_dim = static_cast<size_t>(task.qk_dim);
   for (int64_t j = 0; j < block.n; j += block.chunk) {
     const size_t count = static_cast<size_t>(HWY_MIN(block.chunk, block.n - j));
     for (int64_t head = 0; head < task.kv_heads; ++head) {
-      for (int64_t pass = 0; pass < block.passes; ++pass) {
-        const int64_t begin = block.PassBegin(pass);
-        const int64_t row = head * block.rows + begin;
-        loops.score[block.PassBegin(pass + 1) - begin](
-            s.q + row * RowOfQ(task), qk_dim, k.at + j, static_cast<size_t>(head) * k.HeadBytes(), count,
-            AheadOf(block, k, j, head, pass, s.ahead), s.probs + row * kBlockKeys + j);
+      for (int64_t pass = 0; pass < passes.count; ++pass) {
+        const int64_t row = head * block.rows + passes.Begin(pass);
+        loops.score[passes.Rows(pass)](s.q + row * RowOfQ(task), qk_dim, k.at + j,
+                                       static_cast<size_t>(head) * k.HeadBytes(), count,
+                                       AheadOf(block, k, j, head, pass, s.ahead), s.probs + row * kBlockKeys + j);
       }
     }
   }
@@ -166,6 +163,7 @@ static inline HWY_NOINLINE void FewValues(const FewBlock& block, const FewRows& 
   const Task& task = block.task;
   const int32_t type = TypeAsRead(task, task.v);
   const FewLoops loops = LoopsFor(task, type);
+  const Passes passes(block.rows, kMaxValueRows);
   const size_t v_dim = static_cast<size_t>(task.v_dim);
   bool together[kMaxTogetherRows];
   for (int64_t head = 0; head < task.kv_heads; ++head) {
@@ -178,13 +176,12 @@ static inline HWY_NOINLINE void FewValues(const FewBlock& block, const FewRows& 
         AddVisibleOnly(block, loops, v, head, j, to, s);
         continue;
       }
-      for (int64_t pass = 0; pass < block.passes; ++pass) {
-        const int64_t begin = block.PassBegin(pass);
-        const int64_t row = head * block.rows + begin;
-        loops.value[block.PassBegin(pass + 1) - begin](
-            s.probs + row * kBlockKeys, v.at, static_cast<size_t>(head) * v.HeadBytes(), v_dim, static_cast<size_t>(j),
-            static_cast<size_t>(to), AheadOf(block, v, j, head, pass, s.ahead), s.block_acc + row * task.v_dim,
-            s.block_sum + row);
+      for (int64_t pass = 0; pass < passes.count; ++pass) {
+        const int64_t row = head * block.rows + passes.Begin(pass);
+        loops.value[passes.Rows(pass)](s.probs + row * kBlockKeys, v.at, static_cast<size_t>(head) * v.HeadBytes(),
+                                       v_dim, static_cast<size_t>(j), static_cast<size_t>(to),
+                                       AheadOf(block, v, j, head, pass, s.ahead), s.block_acc + row * task.v_dim,
+                                       s.block_sum + row);
       }
     }
   }

@@ -16,11 +16,14 @@ HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 
-// Rows of one pass of the register loops; more rows take several passes over a block, which is then in cache.
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 || HWY_ARCH_ARM_A64
-inline constexpr size_t kMaxPassRows = 8;
+// Rows of one pass of the register loops; more rows take several passes over a block, which is then in cache. Every pass
+// over keys transposes them again, which costs as much as five rows' products.
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+inline constexpr size_t kMaxScoreRows = 12, kMaxValueRows = 8;
+#elif HWY_ARCH_ARM_A64
+inline constexpr size_t kMaxScoreRows = 8, kMaxValueRows = 8;
 #else
-inline constexpr size_t kMaxPassRows = 4;
+inline constexpr size_t kMaxScoreRows = 4, kMaxValueRows = 4;
 #endif
 
 // Up to this many rows keys-in-lanes is the faster kernel, in and out of cache (docs/PERFORMANCE.md; not measured on
@@ -28,7 +31,7 @@ inline constexpr size_t kMaxPassRows = 4;
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 inline constexpr int64_t kFewRows = 12;
 #else
-inline constexpr int64_t kFewRows = static_cast<int64_t>(kMaxPassRows);
+inline constexpr int64_t kFewRows = static_cast<int64_t>(kMaxScoreRows);
 #endif
 static_assert(kFewRows <= kMaxFewRows, "a plan may choose keys-in-lanes for as many");
 
@@ -46,15 +49,25 @@ struct PrefetchRows {
   size_t near_lines;
 };
 
-// Scores of n keys for `rows` rows; values and row sums of keys [begin, end), added. Indexed by rows, 1 ...
-// kMaxPassRows. offset: bytes from the addresses in the list to this kv head's rows.
+// Scores of n keys for `rows` rows, q [elements][rows]; values and row sums of keys [begin, end), added. Indexed by rows, 1 ...
+// kMaxScoreRows or kMaxValueRows. offset: bytes from the addresses in the list to this kv head's rows.
 using ScoreFewFunction = void (*)(const float* q, size_t qk_dim, const void* const* keys, size_t offset, size_t n,
                                   const PrefetchRows& prefetch, float* scores);
 using ValueFewFunction = void (*)(const float* probs, const void* const* values, size_t offset, size_t v_dim,
                                   size_t begin, size_t end, const PrefetchRows& prefetch, float* acc, float* sum);
+// How rows of one kv head are cut into passes of at most `most`.
+struct Passes {
+  int64_t rows, count;
+
+  Passes(int64_t rows_, size_t most)
+      : rows(rows_), count((rows_ + static_cast<int64_t>(most) - 1) / static_cast<int64_t>(most)) {}
+  int64_t Begin(int64_t pass) const { return rows * pass / count; }
+  int64_t Rows(int64_t pass) const { return Begin(pass + 1) - Begin(pass); }
+};
+
 struct FewLoops {
-  ScoreFewFunction score[kMaxPassRows + 1];
-  ValueFewFunction value[kMaxPassRows + 1];
+  ScoreFewFunction score[kMaxScoreRows + 1];
+  ValueFewFunction value[kMaxValueRows + 1];
 };
 
 FewLoops FewLoopsF32();
@@ -82,11 +95,6 @@ HWY_INLINE FewLoops LoopsFor(const Task& task, int32_t type) {
 #endif
   (void)task;
   return FewLoopsFor(type);
-}
-
-// Passes that `rows` rows of one kv head take.
-HWY_INLINE int64_t PassesOf(int64_t rows) {
-  return (rows + static_cast<int64_t>(kMaxPassRows) - 1) / static_cast<int64_t>(kMaxPassRows);
 }
 
 }  // namespace HWY_NAMESPACE

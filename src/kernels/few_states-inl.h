@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "src/kernels/convert-inl.h"
+#include "src/kernels/few_loops-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/pair_dot-inl.h"
 #include "src/kernels/rows_io-inl.h"
@@ -91,23 +92,37 @@ size_t KeysScratchSize(int64_t qk_dim, int64_t v_dim, int64_t rows) {
 // Elements of a row of q in scratch.
 HWY_INLINE int64_t RowOfQ(const Task& task) { return task.native_bf16 ? PairsOf(task.qk_dim) : task.qk_dim; }
 
-// q[r][c] = factor * query element c of the task's row r.
+// Calls put(row of the task, where its element 0 goes, elements of a row apart) for the rows of each pass: q of a pass is
+// [elements][rows of the pass].
+template <class Put>
+HWY_INLINE void ForEachFewQuery(const Task& task, float* HWY_RESTRICT q, const Put& put) {
+  const Passes passes(task.row_end - task.row_begin, kMaxScoreRows);
+  int64_t row = 0;
+  for (int64_t head = 0; head < task.kv_heads; ++head) {
+    for (int64_t pass = 0; pass < passes.count; ++pass) {
+      const int64_t count = passes.Rows(pass);
+      for (int64_t r = 0; r < count; ++r) put(row + r, q + row * RowOfQ(task) + r, count);
+      row += count;
+    }
+  }
+}
+// factor * query elements.
 template <class T>
 HWY_INLINE void LoadFewQueriesOf(const Task& task, float* HWY_RESTRICT q) {
-  for (int64_t row = 0; row < task_rows(task); ++row, q += task.qk_dim) {
+  ForEachFewQuery(task, q, [&](int64_t row, float* to, int64_t stride) HWY_ATTR {
     const T* from = static_cast<const T*>(task.q.data) + FewRowOffset(task.q, task, row);
-    for (int64_t c = 0; c < task.qk_dim; ++c) q[c] = Widen(from[c * task.q.dim_stride]) * task.rules->factor;
-  }
+    for (int64_t c = 0; c < task.qk_dim; ++c) to[c * stride] = Widen(from[c * task.q.dim_stride]) * task.rules->factor;
+  });
 }
 // Pairs of dims as they are, for native_bf16.
 static inline HWY_NOINLINE void LoadFewQueryPairs(const Task& task, float* HWY_RESTRICT q) {
-  for (int64_t row = task.row_begin; row < task.row_end; ++row) {
-    const Bf16* from = static_cast<const Bf16*>(task.q.data) + RowOffset(task.q, row, task.group_size);
+  ForEachFewQuery(task, q, [&](int64_t row, float* to, int64_t stride) HWY_ATTR {
+    const Bf16* from = static_cast<const Bf16*>(task.q.data) + FewRowOffset(task.q, task, row);
     for (int64_t c = 0; c < task.qk_dim; c += 2) {
       const Bf16 odd = c + 1 < task.qk_dim ? from[(c + 1) * task.q.dim_stride] : Bf16{0};
-      *q++ = PairOf(from[c * task.q.dim_stride], odd);
+      to[c / 2 * stride] = PairOf(from[c * task.q.dim_stride], odd);
     }
-  }
+  });
 }
 static inline HWY_NOINLINE void LoadFewQueries(const Task& task, float* HWY_RESTRICT q) {
   if (task.native_bf16) return LoadFewQueryPairs(task, q);

@@ -51,9 +51,11 @@ constexpr size_t ValueWidth() {
 }
 
 HWY_INLINE void PrefetchNear(const void* row, size_t lines) {
+  HWY_UNROLL(4)
   for (size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(row) + i * 64, 0, 3);
 }
 HWY_INLINE void PrefetchFar(const void* row, size_t lines) {
+  HWY_UNROLL(4)
   for (size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(row) + i * 64, 0, 2);
 }
 
@@ -87,7 +89,7 @@ HWY_INLINE V PartOf(D d, V loaded, size_t part) {
 template <class T, class D, class V = hn::Vec<D>>
 HWY_INLINE V AddProduct(D d, const float* q, V k, V acc) {
 #if HWY_NATIVE_DOT_BF16
-  if constexpr (KeyLoad<T>::kDims != KeyLoad<T>::kParts) return PairDot(d, BroadcastPair(d, q), k, acc);
+  if constexpr (KeyLoad<T>::kDims != KeyLoad<T>::kParts) return PairDotBroadcast(d, q, k, acc);
 #endif
   return hn::MulAdd(hn::Set(d, *q), k, acc);
 }
@@ -109,7 +111,7 @@ HWY_NOINLINE void GatherTail(const void* const* keys, size_t offset, size_t c, s
 }
 
 // Scores of a block's keys [0, n), a vector of keys at a time, for kRows rows: s[r][j], rows of s are kBlockKeys apart.
-// q: [rows][elements]. k repeats the last key's address up to whole vectors. One vector in flight is enough: a row
+// q: [elements][kRows]. k repeats the last key's address up to whole vectors. One vector in flight is enough: a row
 // alone is one FMA chain, no longer than the transposition beside it; more vectors would touch more rows at once than
 // the first cache holds (one row: 46 to 60 GB/s in cache).
 template <class T, size_t kRows>
@@ -120,10 +122,9 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   using Loaded = typename KeyLoad<T>::Loaded;
   constexpr size_t kParts = KeyLoad<T>::kParts;
-  constexpr size_t kPartDims = KeyLoad<T>::kDims / kParts;  // dims of an element of q
-  constexpr size_t kGroups = N == 16 ? 2 : 1;
+  constexpr size_t kPartDims = KeyLoad<T>::kDims / kParts;   // dims of an element of q
+  constexpr size_t kGroups = N == 16 && kRows <= 8 ? 2 : 1;  // with more rows, registers run out
   constexpr size_t kDims = KeyLoad<T>::kDims * kWideDims * kGroups;
-  const size_t q_row = (qk_dim + kPartDims - 1) / kPartDims;
   const void* const* far = prefetch.far;
   const void* const* near = prefetch.near;
   for (; n > 0; n -= HWY_MIN(n, N), keys += N, far += N, near += N, s += N) {
@@ -132,7 +133,7 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
     HWY_ALIGN float tail[kDims * N];
     if (qk_dim % kDims != 0) GatherTail<T>(keys, offset, qk_dim / kDims * kDims, qk_dim, tail);
     V acc[kRows];
-    HWY_UNROLL(8)
+    HWY_UNROLL(16)
     for (size_t r = 0; r < kRows; ++r) acc[r] = hn::Zero(d);
     size_t c = 0, fetched = 0;
     for (; c + kDims <= qk_dim; c += kDims) {
@@ -156,19 +157,19 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
           HWY_UNROLL(2)
           for (size_t part = 0; part < kParts; ++part) {
             const V kc = PartOf<T>(d, kt[t], part);
-            const float* qc = q + c / kPartDims + (g * kWideDims + t) * kParts + part;
-            HWY_UNROLL(8)
-            for (size_t r = 0; r < kRows; ++r) acc[r] = AddProduct<T>(d, qc + r * q_row, kc, acc[r]);
+            const float* qc = q + (c / kPartDims + (g * kWideDims + t) * kParts + part) * kRows;
+            HWY_UNROLL(16)
+            for (size_t r = 0; r < kRows; ++r) acc[r] = AddProduct<T>(d, qc + r, kc, acc[r]);
           }
         }
       }
     }
     for (const float* element = tail; c < qk_dim; c += kPartDims, element += N) {
       const V kc = hn::Load(d, element);
-      HWY_UNROLL(8)
-      for (size_t r = 0; r < kRows; ++r) acc[r] = AddProduct<T>(d, q + r * q_row + c / kPartDims, kc, acc[r]);
+      HWY_UNROLL(16)
+      for (size_t r = 0; r < kRows; ++r) acc[r] = AddProduct<T>(d, q + c / kPartDims * kRows + r, kc, acc[r]);
     }
-    HWY_UNROLL(8)
+    HWY_UNROLL(16)
     for (size_t r = 0; r < kRows; ++r) hn::Store(acc[r], d, s + r * kBlockKeys);
   }
 }
@@ -263,10 +264,10 @@ HWY_NOINLINE void ValueFew(const float* HWY_RESTRICT p, const void* const* HWY_R
     ValueVectors<T, kRows, 1, false, true>(p, v, offset, x, v_dim - x, begin, end, prefetch, acc, v_dim, sum);
 }
 
-template <class T, size_t kRows = kMaxPassRows>
+template <class T, size_t kRows = kMaxScoreRows>
 HWY_INLINE void FillFewLoops(FewLoops& loops) {
   loops.score[kRows] = &ScoreFew<T, kRows>;
-  loops.value[kRows] = &ValueFew<T, kRows>;
+  if constexpr (kRows <= kMaxValueRows) loops.value[kRows] = &ValueFew<T, kRows>;
   if constexpr (kRows > 1) FillFewLoops<T, kRows - 1>(loops);
 }
 template <class T>

@@ -51,8 +51,8 @@ void KeysInLanes(const Task& task) {
   if (!plain) StartFewRules(task, rules);
 
   const int64_t head_rows = task.row_end - task.row_begin;
-  const int64_t passes = PassesOf(head_rows);
-  const bool whole_blocks = task.native_bf16 || (task.kv_heads == 1 && passes == 1);
+  const bool one_pass = head_rows <= static_cast<int64_t>(kMaxValueRows);
+  const bool whole_blocks = task.native_bf16 || (task.kv_heads == 1 && one_pass);
   const int64_t chunk = whole_blocks ? kBlockKeys : kChunkKeys;
   float* state = task.states;
   // Blocks at absolute positions. Without delivery, blocks that no row sees are stepped over.
@@ -85,9 +85,8 @@ void KeysInLanes(const Task& task) {
       const int64_t trail = task.native_bf16 ? (task.kv_start + end) % 2 : 0;
       const BlockAddresses addresses = AddressesOf(task, s, begin, end, block_end, next_end, lead, trail);
       const int64_t next = IsPacked(task.k) ? 0 : HWY_MAX(int64_t{0}, next_end - block_end);
-      FewBlockState(
-          {task, visible, begin - lead, lead + end - begin + trail, addresses, next, head_rows, passes, chunk, false},
-          s);
+      FewBlockState({task, visible, begin - lead, lead + end - begin + trail, addresses, next, head_rows, chunk, false},
+                    s);
     }
     if (!any) EmptyStates(few, v_dim, s.block_max, s.block_sum, s.block_acc);
     key = block_end;

@@ -107,12 +107,15 @@ HWY_INLINE void PairVectors(const float* HWY_RESTRICT p, const void* const* HWY_
     }
     HWY_UNROLL(8)
     for (size_t r = 0; r < kRows; ++r) {
-      const V pi = BroadcastPair(d, p + r * kBlockKeys + i);
-      if (kFirst) row_sum[r] = hn::Add(hn::Add(row_sum[r], EvenOf(d, pi)), OddOf(d, pi));
+      const float* pi = p + r * kBlockKeys + i;
+      if (kFirst) {
+        const V pair = BroadcastPair(d, pi);
+        row_sum[r] = hn::Add(hn::Add(row_sum[r], EvenOf(d, pair)), OddOf(d, pair));
+      }
       HWY_UNROLL(4)
       for (size_t w = 0; w < kWidth; ++w) {
-        low[r][w] = PairDot(d, a[w], pi, low[r][w]);
-        high[r][w] = PairDot(d, b[w], pi, high[r][w]);
+        low[r][w] = PairDotBroadcast(d, pi, a[w], low[r][w]);
+        high[r][w] = PairDotBroadcast(d, pi, b[w], high[r][w]);
       }
     }
   }
@@ -152,10 +155,10 @@ HWY_NOINLINE void ValuePairs(const float* HWY_RESTRICT p, const void* const* HWY
   if (x < v_dim) PairVectors<kRows, 1, false, true>(p, v, x, v_dim - x, pairs, prefetch, acc, v_dim, sum);
 }
 
-template <size_t kRows = kMaxPassRows>
+template <size_t kRows = kMaxScoreRows>
 HWY_INLINE void FillPairLoops(FewLoops& loops) {
   loops.score[kRows] = &ScoreFew<Bf16Pair, kRows>;
-  loops.value[kRows] = &ValuePairs<kRows>;
+  if constexpr (kRows <= kMaxValueRows) loops.value[kRows] = &ValuePairs<kRows>;
   if constexpr (kRows > 1) FillPairLoops<kRows - 1>(loops);
 }
 

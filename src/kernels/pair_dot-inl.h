@@ -42,6 +42,20 @@ HWY_INLINE V BroadcastPair(D d, const float* pair) {
   return v;
 }
 
+// PairDot(b, one pair in all lanes, acc).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V PairDotBroadcast(D d, const float* pair, V b, V acc) {
+#if HWY_ARCH_X86
+  // Compilers broadcast into a register, which costs as much again as half the product: an AVX-512 core that works in
+  // halves makes three vectors in two cycles (docs/PERFORMANCE.md).
+  static_assert(hn::MaxLanes(D()) == 16, "1to16");
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc.raw) : "v"(b.raw), "m"(*pair));
+  return acc;
+#else
+  return PairDot(d, BroadcastPair(d, pair), b, acc);
+#endif
+}
+
 // Two vectors of f32, rounded to bf16 and paired lane by lane: even in the lower halves.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V RoundToPairs(D d, V even, V odd) {

@@ -224,30 +224,32 @@ static inline HWY_NOINLINE void RuledFewBlock(const Task& task, const FewRules& 
   const PrefetchRows prefetch_v = {v + keys, k_lines, v + kNearRows, 0, v_lines};
   const PrefetchRows prefetch_seen = {s.seen, 0, s.seen + kNearRows, 0, v_lines};
   const int64_t rows = task.row_end - task.row_begin;
-  const int64_t passes = PassesOf(rows);
+  const Passes score_passes(rows, kMaxScoreRows), value_passes(rows, kMaxValueRows);
   EmptyStates(static_cast<size_t>(rows), v_dim, s.block_max, s.block_sum, s.block_acc);
-  const bool together = !sight.edge || AllFiniteRows(v_type, v, 0, sight.keys, v_dim);
-  for (int64_t pass = 0; pass < passes; ++pass) {
-    const int64_t row = rows * pass / passes;
-    const int64_t count = rows * (pass + 1) / passes - row;
-    float* const probs = s.probs + row * kBlockKeys;
-    k_loops.score[count](s.q + row * RowOfQ(task), static_cast<size_t>(task.qk_dim), k, 0, keys, prefetch_k, probs);
-    for (int64_t r = row; r < row + count; ++r) {
-      float* const scores = s.probs + r * kBlockKeys;
-      if (task.native_bf16) ScaleScores(task.rules->factor, sight.keys, scores);
-      s.block_max[r] = RuledProbsOfRow(task, rules, sight, r, n, scores);
-      if (task.native_bf16) PairProbs(sight.keys, scores);
+  for (int64_t pass = 0; pass < score_passes.count; ++pass) {
+    const int64_t row = score_passes.Begin(pass);
+    k_loops.score[score_passes.Rows(pass)](s.q + row * RowOfQ(task), static_cast<size_t>(task.qk_dim), k, 0, keys,
+                                           prefetch_k, s.probs + row * kBlockKeys);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    float* const scores = s.probs + r * kBlockKeys;
+    if (task.native_bf16) ScaleScores(task.rules->factor, sight.keys, scores);
+    s.block_max[r] = RuledProbsOfRow(task, rules, sight, r, n, scores);
+    if (task.native_bf16) PairProbs(sight.keys, scores);
+  }
+  if (!sight.edge || AllFiniteRows(v_type, v, 0, sight.keys, v_dim)) {
+    for (int64_t pass = 0; pass < value_passes.count; ++pass) {
+      const int64_t row = value_passes.Begin(pass);
+      v_loops.value[value_passes.Rows(pass)](s.probs + row * kBlockKeys, v, 0, v_dim, 0, keys, prefetch_v,
+                                             s.block_acc + row * task.v_dim, s.block_sum + row);
     }
-    if (together) {
-      v_loops.value[count](probs, v, 0, v_dim, 0, keys, prefetch_v, s.block_acc + row * task.v_dim, s.block_sum + row);
-      continue;
-    }
-    for (int64_t r = row; r < row + count; ++r) {
-      float* const row_probs = s.probs + r * kBlockKeys;
-      const size_t seen = SeenOfRow(task, sight, r, row_probs, v, s.zero_row, s.seen);
-      v_loops.value[1](row_probs, s.seen, 0, v_dim, 0, seen, prefetch_seen, s.block_acc + r * task.v_dim,
-                       s.block_sum + r);
-    }
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    float* const row_probs = s.probs + r * kBlockKeys;
+    const size_t seen = SeenOfRow(task, sight, r, row_probs, v, s.zero_row, s.seen);
+    v_loops.value[1](row_probs, s.seen, 0, v_dim, 0, seen, prefetch_seen, s.block_acc + r * task.v_dim,
+                     s.block_sum + r);
   }
 }
 
