@@ -155,6 +155,17 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> RoundedBits(V v, D d, const F16*) {
   const hn::Rebind<uint16_t, D> d16;
   return hn::TruncateTo(d16, RoundToF16Bits(d, v));
 }
+// even and odd rounded, in the lower and the upper halves of 32-bit lanes.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V RoundedPairs(D d, V even, V odd, const Bf16*) {
+  const hn::RebindToUnsigned<D> du;
+  return hn::BitCast(
+      d, hn::Or(hn::ShiftRight<16>(hn::BitCast(du, RoundToBf16(d, even))), hn::BitCast(du, RoundToBf16(d, odd))));
+}
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V RoundedPairs(D d, V even, V odd, const F16*) {
+  return hn::BitCast(d, hn::Or(RoundToF16Bits(d, even), hn::ShiftLeft<16>(RoundToF16Bits(d, odd))));
+}
 template <class D, class T, class V = hn::Vec<D>>
 HWY_INLINE void StoreRounded(V v, D d, T* p) {
   const hn::Rebind<uint16_t, D> d16;

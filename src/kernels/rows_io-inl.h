@@ -168,13 +168,36 @@ static inline HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, 
   }
 }
 
+// to[row][x + u] = from[x + u][row] for a vector of rows and kDimsStored dims; 16-bit types are transposed as pairs.
+template <class T>
+inline constexpr size_t kDimsStored = 16 / sizeof(T);
+static HWY_INLINE void StoreTransposedDims(const float* HWY_RESTRICT from, size_t lanes, float* const* row, size_t x) {
+  const hn::ScalableTag<float> d;
+  hn::Vec<decltype(d)> v[4];
+  HWY_UNROLL(4)
+  for (size_t u = 0; u < 4; ++u) v[u] = hn::Load(d, from + (x + u) * lanes);
+  StoreTransposed(d, v, row, x);
+}
+template <class T>
+HWY_INLINE void StoreTransposedDims(const float* HWY_RESTRICT from, size_t lanes, T* const* row, size_t x) {
+  const hn::ScalableTag<float> d;
+  float* pairs[hn::MaxLanes(d)];
+  for (size_t r = 0; r < hn::MaxLanes(d); ++r) pairs[r] = reinterpret_cast<float*>(row[r] + x);
+  hn::Vec<decltype(d)> v[4];
+  HWY_UNROLL(4)
+  for (size_t u = 0; u < 4; ++u) {
+    const float* at = from + (x + 2 * u) * lanes;
+    v[u] = RoundedPairs(d, hn::Load(d, at), hn::Load(d, at + lanes), row[0]);
+  }
+  StoreTransposed(d, v, pairs, 0);
+}
+
 // to[row][x] = from[x][row] for x < v_dim, rounded: each vector of rows is transposed on its way, or scattered where
 // dims are strided. Lanes past `rows` are dropped.
 template <class T>
 HWY_NOINLINE void StoreRowsOf(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size,
                               size_t vectors, size_t v_dim, const float* HWY_RESTRICT from) {
   const hn::ScalableTag<float> d;
-  using V = hn::Vec<decltype(d)>;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   const size_t lanes = vectors * N;
   T* row[kMaxLanes];
@@ -186,15 +209,11 @@ HWY_NOINLINE void StoreRowsOf(const ResultTensor& to, int64_t row_begin, int64_t
   T rounded[N];
   size_t x = 0;
   if (to.dim_stride == 1) {
-    for (; x + 4 <= v_dim; x += 4) {
-      for (size_t r = 0; r < whole; r += N) {
-        V v[4];
-        HWY_UNROLL(4)
-        for (size_t u = 0; u < 4; ++u) v[u] = hn::Load(d, from + (x + u) * lanes + r);
-        StoreTransposed(d, v, row + r, x);
-      }
+    constexpr size_t kDims = kDimsStored<T>;
+    for (; x + kDims <= v_dim; x += kDims) {
+      for (size_t r = 0; r < whole; r += N) StoreTransposedDims(from + r, lanes, row + r, x);
       if (whole == static_cast<size_t>(rows)) continue;
-      for (size_t u = 0; u < 4; ++u) {
+      for (size_t u = 0; u < kDims; ++u) {
         StoreRounded(hn::Load(d, from + (x + u) * lanes + whole), d, rounded);
         for (size_t r = whole; r < static_cast<size_t>(rows); ++r) row[r][x + u] = rounded[r - whole];
       }
