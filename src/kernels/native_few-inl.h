@@ -71,10 +71,12 @@ HWY_INLINE void PairVectors(const float* HWY_RESTRICT p, const void* const* HWY_
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const hn::Repartition<uint16_t, decltype(d)> du16;
-  V low[kRows][kWidth], high[kRows][kWidth], row_sum[kRows];
+  V low[kRows][kWidth], high[kRows][kWidth];
+  const hn::CappedTag<float, 4> d_sum;  // short vectors are added beside long ones
+  hn::Vec<decltype(d_sum)> row_sum[kRows];
   HWY_UNROLL(8)
   for (size_t r = 0; r < kRows; ++r) {
-    row_sum[r] = hn::Zero(d);
+    row_sum[r] = hn::Zero(d_sum);
     HWY_UNROLL(4)
     for (size_t w = 0; w < kWidth; ++w) low[r][w] = high[r][w] = hn::Zero(d);
   }
@@ -109,8 +111,8 @@ HWY_INLINE void PairVectors(const float* HWY_RESTRICT p, const void* const* HWY_
     for (size_t r = 0; r < kRows; ++r) {
       const float* pi = p + r * kBlockKeys + i;
       if (kFirst) {
-        const V pair = BroadcastPair(d, pi);
-        row_sum[r] = hn::Add(hn::Add(row_sum[r], EvenOf(d, pair)), OddOf(d, pair));
+        const auto pair = BroadcastPair(d_sum, pi);
+        row_sum[r] = hn::Add(hn::Add(row_sum[r], EvenOf(d_sum, pair)), OddOf(d_sum, pair));
       }
       HWY_UNROLL(4)
       for (size_t w = 0; w < kWidth; ++w) {
