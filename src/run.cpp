@@ -1,6 +1,7 @@
 #include "run.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "check.hpp"
 #include "plan.hpp"
@@ -10,103 +11,33 @@
 namespace lanewise {
 namespace {
 
-struct NamedRange {
-  const char* name;
-  Range range;
-};
-
 lw_status check_tensors(const Run& run) {
   const lw_problem& p = run.problem;
   const lw_inputs& in = run.inputs;
   const lw_outputs& out = run.outputs;
-  // A ragged tensor has one axis of tokens for all sequences, a paged one has pages for sequences.
-  const bool ragged_q = p.q_layout == LW_LAYOUT_RAGGED;
-  const bool ragged_kv = p.kv_layout == LW_LAYOUT_RAGGED;
-  const bool paged = p.kv_layout == LW_LAYOUT_PAGED;
-  const int64_t q_outer = ragged_q ? std::min<int64_t>(p.batch, 1) : p.batch;
-  const int64_t q_rows = !ragged_q ? p.q_len : p.batch > 0 ? in.cu_seqlens_q[p.batch] : 0;
-  const int64_t kv_outer = paged ? p.page_count : ragged_kv ? std::min<int64_t>(p.batch, 1) : p.batch;
-  const int64_t kv_rows = paged ? p.page_size : !ragged_kv ? p.kv_len : p.batch > 0 ? in.cu_seqlens_kv[p.batch] : 0;
-  const Axes q_axes = {{q_outer, p.q_heads, q_rows, p.qk_dim}};
-  const Axes k_axes = {{kv_outer, p.kv_heads, kv_rows, p.qk_dim}};
-  const Axes v_axes = {{kv_outer, p.kv_heads, kv_rows, p.v_dim}};
-  const Axes out_axes = {{q_outer, p.q_heads, q_rows, p.v_dim}};
-  const Axes row_axes = {{q_outer, p.q_heads, q_rows, 1}};
-  const int64_t mask_keys = p.mask_tail > 0 ? p.mask_tail : p.kv_len;
-  const bool bits = p.mask_type == LW_TYPE_BITS;
-  const Axes mask_axes = {{q_outer, p.q_heads, q_rows, bits ? (mask_keys + 7) / 8 : mask_keys}};
-  const Axes bias_axes = {{q_outer, p.q_heads, q_rows, p.kv_len}};
+  const RunAxes axes = axes_of(run);
   lw_const_tensor mask = in.mask;
-  if (bits) mask.stride[3] = 1;
-
+  if (p.mask_type == LW_TYPE_BITS) mask.stride[3] = 1;
   const bool state_in = in.state_max.data != nullptr || in.state_sum.data != nullptr || in.state_acc.data != nullptr;
   const bool state_out =
       out.state_max.data != nullptr || out.state_sum.data != nullptr || out.state_acc.data != nullptr;
-  if (!state_out && out.out.data == nullptr && !is_empty(out_axes)) {
+  if (!state_out && out.out.data == nullptr && !is_empty(axes.out)) {
     return failure(LW_INVALID_ARGUMENT, "out.data is a null pointer, and no state is asked for either");
   }
-  const struct {
-    const char* name;
-    const lw_const_tensor& tensor;
-    int32_t type;
-    const Axes& axes;
-    bool given;
-  } inputs[] = {{"q", in.q, p.q_type, q_axes, true},
-                {"k", in.k, p.k_type, k_axes, true},
-                {"v", in.v, p.v_type, v_axes, true},
-                {"mask", mask, p.mask_type, mask_axes, p.mask_type != LW_TYPE_NONE},
-                {"bias", in.bias, p.bias_type, bias_axes, p.bias_type != LW_TYPE_NONE},
-                {"state_max (input)", in.state_max, LW_TYPE_F32, row_axes, state_in},
-                {"state_sum (input)", in.state_sum, LW_TYPE_F32, row_axes, state_in},
-                {"state_acc (input)", in.state_acc, LW_TYPE_F32, out_axes, state_in}};
-  const struct {
-    const char* name;
-    const lw_tensor& tensor;
-    int32_t type;
-    const Axes& axes;
-    bool given;
-  } outputs[] = {{"out", out.out, p.out_type, out_axes, out.out.data != nullptr},
-                 {"lse", out.lse, LW_TYPE_F32, row_axes, out.lse.data != nullptr},
-                 {"state_max", out.state_max, LW_TYPE_F32, row_axes, state_out},
-                 {"state_sum", out.state_sum, LW_TYPE_F32, row_axes, state_out},
-                 {"state_acc", out.state_acc, LW_TYPE_F32, out_axes, state_out}};
-  constexpr int kInputs = sizeof inputs / sizeof inputs[0];
-  NamedRange input_range[kInputs], output_range[5];
-  for (int i = 0; i < kInputs; ++i) {
-    input_range[i] = {inputs[i].name, Range{nullptr, nullptr, false}};
-    if (!inputs[i].given) continue;
-    const auto& t = inputs[i];
-    if (!all_zero(t.tensor.reserved)) return unknown_field(t.name);
-    if (const lw_status s =
-            check_tensor(t.name, t.tensor.data, t.tensor.type, t.type, t.tensor.stride, t.axes, input_range[i].range);
-        s.code != LW_OK) {
-      return s;
-    }
-  }
-  for (int i = 0; i < 5; ++i) {
-    output_range[i] = {outputs[i].name, Range{nullptr, nullptr, false}};
-    if (!outputs[i].given) continue;
-    const auto& t = outputs[i];
-    if (!all_zero(t.tensor.reserved)) return unknown_field(t.name);
-    if (const lw_status s =
-            check_tensor(t.name, t.tensor.data, t.tensor.type, t.type, t.tensor.stride, t.axes, output_range[i].range);
-        s.code != LW_OK) {
-      return s;
-    }
-    if (const lw_status s = check_output_strides(t.name, t.tensor.stride, t.axes); s.code != LW_OK) return s;
-    for (const NamedRange& other : input_range) {
-      if (overlaps(output_range[i].range, other.range)) {
-        return failure(LW_INVALID_ARGUMENT, "%s overlaps %s; outputs must overlap nothing", t.name, other.name);
-      }
-    }
-    for (int j = 0; j < i; ++j) {
-      if (overlaps(output_range[i].range, output_range[j].range)) {
-        return failure(LW_INVALID_ARGUMENT, "%s overlaps %s; outputs must overlap nothing", t.name,
-                       output_range[j].name);
-      }
-    }
-  }
-  return ok();
+  NamedTensor inputs[] = {{"q", in.q, p.q_type, axes.q},
+                          {"k", in.k, p.k_type, axes.k},
+                          {"v", in.v, p.v_type, axes.v},
+                          {"mask", mask, p.mask_type, axes.mask, p.mask_type != LW_TYPE_NONE},
+                          {"bias", in.bias, p.bias_type, axes.bias, p.bias_type != LW_TYPE_NONE},
+                          {"state_max (input)", in.state_max, LW_TYPE_F32, axes.rows, state_in},
+                          {"state_sum (input)", in.state_sum, LW_TYPE_F32, axes.rows, state_in},
+                          {"state_acc (input)", in.state_acc, LW_TYPE_F32, axes.out, state_in}};
+  NamedTensor outputs[] = {{"out", out.out, p.out_type, axes.out, out.out.data != nullptr},
+                           {"lse", out.lse, LW_TYPE_F32, axes.rows, out.lse.data != nullptr},
+                           {"state_max", out.state_max, LW_TYPE_F32, axes.rows, state_out},
+                           {"state_sum", out.state_sum, LW_TYPE_F32, axes.rows, state_out},
+                           {"state_acc", out.state_acc, LW_TYPE_F32, axes.out, state_out}};
+  return check_tensors(inputs, static_cast<int>(std::size(inputs)), outputs, static_cast<int>(std::size(outputs)));
 }
 
 lw_status check_array(const char* name, const int32_t* values, int64_t n, int64_t low, int64_t high) {
@@ -261,11 +192,30 @@ lw_status check_arrays(const Run& run) {
 
 }  // namespace
 
-lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs, Run& run) {
+RunAxes axes_of(const Run& run) {
+  const lw_problem& p = run.problem;
+  const lw_inputs& in = run.inputs;
+  const bool ragged_q = p.q_layout == LW_LAYOUT_RAGGED;
+  const bool ragged_kv = p.kv_layout == LW_LAYOUT_RAGGED;
+  const bool paged = p.kv_layout == LW_LAYOUT_PAGED;
+  const int64_t q_outer = ragged_q ? std::min<int64_t>(p.batch, 1) : p.batch;
+  const int64_t q_rows = !ragged_q ? p.q_len : p.batch > 0 ? in.cu_seqlens_q[p.batch] : 0;
+  const int64_t kv_outer = paged ? p.page_count : ragged_kv ? std::min<int64_t>(p.batch, 1) : p.batch;
+  const int64_t kv_rows = paged ? p.page_size : !ragged_kv ? p.kv_len : p.batch > 0 ? in.cu_seqlens_kv[p.batch] : 0;
+  const int64_t mask_keys = p.mask_tail > 0 ? p.mask_tail : p.kv_len;
+  RunAxes axes;
+  axes.q = {{q_outer, p.q_heads, q_rows, p.qk_dim}};
+  axes.k = {{kv_outer, p.kv_heads, kv_rows, p.qk_dim}};
+  axes.v = {{kv_outer, p.kv_heads, kv_rows, p.v_dim}};
+  axes.out = {{q_outer, p.q_heads, q_rows, p.v_dim}};
+  axes.rows = {{q_outer, p.q_heads, q_rows, 1}};
+  axes.mask = {{q_outer, p.q_heads, q_rows, p.mask_type == LW_TYPE_BITS ? (mask_keys + 7) / 8 : mask_keys}};
+  axes.bias = {{q_outer, p.q_heads, q_rows, p.kv_len}};
+  return axes;
+}
+
+lw_status check_inputs(const lw_problem& planned, const lw_inputs* inputs, bool scores_alone, Run& run) {
   if (const lw_status s = copy_struct("inputs", inputs, static_cast<int64_t>(sizeof(lw_inputs)), run.inputs);
-      s.code != LW_OK)
-    return s;
-  if (const lw_status s = copy_struct("outputs", outputs, static_cast<int64_t>(sizeof(lw_outputs)), run.outputs);
       s.code != LW_OK)
     return s;
   run.problem = planned;
@@ -280,7 +230,6 @@ lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw
   }
   if (in.checks != LW_CHECKS_FULL && in.checks != LW_CHECKS_TRUSTED) return invalid_size("checks", in.checks, 0, 1);
   if (!all_zero(in.reserved)) return unknown_field("inputs");
-  if (!all_zero(run.outputs.reserved)) return unknown_field("outputs");
   if (in.overrides & LW_OVERRIDE_SCALE) p.scale = in.scale;
   if (in.overrides & LW_OVERRIDE_SOFTCAP) p.softcap = in.softcap;
   if (in.overrides & LW_OVERRIDE_WINDOW) {
@@ -309,7 +258,7 @@ lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw
                 {"mask.data", in.mask.data, p.mask_type != LW_TYPE_NONE, true, "a mask_type"},
                 {"bias.data", in.bias.data, p.bias_type != LW_TYPE_NONE, true, "a bias_type"},
                 {"alibi_slopes", in.alibi_slopes, p.alibi != 0, true, "alibi = 1"},
-                {"sinks", in.sinks, p.sinks != 0, true, "sinks = 1"},
+                {"sinks", in.sinks, p.sinks != 0, !scores_alone, "sinks = 1"},
                 {"block_indptr", in.block_indptr, p.block_mask_rows > 0, true, "block_mask_rows"},
                 {"block_indices", in.block_indices, p.block_mask_rows > 0, true, "block_mask_rows"}};
   for (const auto& array : arrays) {
@@ -320,9 +269,15 @@ lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw
       return failure(LW_INVALID_ARGUMENT, "%s is a null pointer; the plan's problem has %s", array.name, array.field);
     }
   }
-  if (in.checks == LW_CHECKS_FULL) {
-    if (const lw_status s = check_arrays(run); s.code != LW_OK) return s;
-  }
+  return in.checks == LW_CHECKS_FULL ? check_arrays(run) : ok();
+}
+
+lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs, Run& run) {
+  if (const lw_status s = copy_struct("outputs", outputs, static_cast<int64_t>(sizeof(lw_outputs)), run.outputs);
+      s.code != LW_OK)
+    return s;
+  if (!all_zero(run.outputs.reserved)) return unknown_field("outputs");
+  if (const lw_status s = check_inputs(planned, inputs, false, run); s.code != LW_OK) return s;
   return check_tensors(run);
 }
 

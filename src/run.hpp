@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "lanewise/lanewise.h"
+#include "tensors.hpp"
 
 namespace lanewise {
 
@@ -40,6 +41,17 @@ struct Run {
                                                                 : b * inputs.q_positions_stride[0]);
   }
 };
+
+// Axes of this run's tensors. A ragged tensor has one axis of tokens for all sequences, a paged one has pages for
+// sequences.
+struct RunAxes {
+  Axes q, k, v, out, rows;  // rows: lse and the like
+  Axes mask, bias;          // bits: bytes of the mask
+};
+RunAxes axes_of(const Run& run);
+
+// Everything about the inputs but their tensors. scores_alone: nothing of values, states and sinks is used.
+lw_status check_inputs(const lw_problem& planned, const lw_inputs* inputs, bool scores_alone, Run& run);
 
 // `planned`: the checked problem of the plan.
 lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs, Run& run);

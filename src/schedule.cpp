@@ -95,6 +95,19 @@ int32_t threads_for(const lw_executor& executor) {
 #endif
 }
 
+void on_workers(const lw_executor& executor, int32_t workers, lw_share share, void* argument) {
+  if (workers == 1) return share(argument, 0);
+  if (executor.kind == LW_EXECUTOR_CALLBACK) return executor.parallel_for(executor.context, workers, share, argument);
+#if defined(_OPENMP)
+  if (!is_forked_child()) {
+#pragma omp parallel num_threads(workers)
+    share(argument, omp_get_thread_num());
+    return;
+  }
+#endif
+  share(argument, 0);
+}
+
 lw_status execute(const lw_plan& plan, const Run& run, void* workspace, int32_t threads, const lw_executor& executor) {
   int32_t workers = threads;
   const Work work = [&] {
@@ -103,22 +116,7 @@ lw_status execute(const lw_plan& plan, const Run& run, void* workspace, int32_t 
   }();
   for (int64_t i = 0; i < work.split_panels; ++i) work.arrivals[i].store(0, std::memory_order_relaxed);
   Share share{work, {0}, {false}, executor.should_stop, workers};
-  if (workers == 1) {
-    share.run(0);
-  } else if (executor.kind == LW_EXECUTOR_CALLBACK) {
-    executor.parallel_for(executor.context, workers, &run_share, &share);
-  } else {
-#if defined(_OPENMP)
-    if (is_forked_child()) {
-      share.run(0);
-    } else {
-#pragma omp parallel num_threads(workers)
-      share.run(omp_get_thread_num());
-    }
-#else
-    share.run(0);
-#endif
-  }
+  on_workers(executor, workers, &run_share, &share);
   if (share.stopped.load(std::memory_order_relaxed))
     return failure(LW_STOPPED, "stopped by should_stop; outputs are incomplete");
   return ok();

@@ -3,27 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "problem.hpp"
+#include "task_tensors.hpp"
 
 namespace lanewise {
 namespace {
-
-// Sequence b's part of a task: lengths, offsets, no pointers.
-Task task_of(const Cut& cut, int64_t b) {
-  const lw_problem& p = cut.run.problem;
-  Task task;
-  task.qk_dim = p.qk_dim;
-  task.v_dim = p.v_dim;
-  task.group_size = group_size(p);
-  task.kv_start = cut.run.kv_start(b);
-  task.kv_len = cut.run.kv_len(b);
-  task.q_offset = cut.run.q_offset(b);
-  task.rules = &cut.rules;
-  task.q_positions = cut.run.q_positions(b);
-  task.q_positions_stride = cut.run.inputs.q_positions_stride[1];
-  task.native_bf16 = p.arithmetic == LW_ARITHMETIC_NATIVE_BF16;
-  return task;
-}
 
 // Key rows [begin, end) that hold all that rows [row_begin, row_end) may see.
 void key_hull(const Task& task, int64_t row_begin, int64_t row_end, int64_t& begin, int64_t& end) {
@@ -119,7 +102,7 @@ void TaskCursor::begin_sequence() {
   for (; sequence_ < cut_.run.problem.batch; ++sequence_) {
     panels_ = panels_of(cut_.plan, cut_.run.q_len(sequence_), cut_.panel_tiles);
     if (panels_.count == 0) continue;
-    task_ = task_of(cut_, sequence_);
+    task_ = sequence_task(cut_.run, cut_.rules, sequence_);
     const bool few = panels_.rows <= cut_.plan.kernels.few_rows;
     const int64_t together =
         few ? std::max<int64_t>(1, std::min(cut_.heads_together, kMaxTogetherRows / panels_.rows)) : 1;

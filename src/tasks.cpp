@@ -1,54 +1,12 @@
 #include "tasks.hpp"
 
 #include <algorithm>
-#include <type_traits>
 
+#include "task_tensors.hpp"
 #include "tensors.hpp"
 
 namespace lanewise {
 namespace {
-
-// First element of (batch or page 0, head, token) of a tensor.
-template <class Tensor>
-auto* data_at(const Tensor& tensor, int64_t batch, int64_t head, int64_t token) {
-  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(tensor.data)>>, const char, char>;
-  return static_cast<Byte*>(tensor.data) +
-         (batch * tensor.stride[0] + head * tensor.stride[1] + token * tensor.stride[2]) * type_size(tensor.type);
-}
-
-template <class To, class From>
-To rows_at(const Run& run, const From& tensor, int64_t b, int64_t head) {
-  To to;
-  if (tensor.data == nullptr) return to;
-  to.data = data_at(tensor, run.inputs.cu_seqlens_q != nullptr ? 0 : b, head, run.q_token(b));
-  to.type = tensor.type;
-  to.head_stride = tensor.stride[1];
-  to.len_stride = tensor.stride[2];
-  to.dim_stride = tensor.stride[3];
-  return to;
-}
-
-KeyTensor keys_at(const Run& run, const lw_const_tensor& tensor, int64_t b, int64_t kv_head) {
-  const lw_inputs& in = run.inputs;
-  KeyTensor keys;
-  keys.type = tensor.type;
-  // Strides of axes of size 1 are not used, so they may be anything.
-  keys.head_stride = run.problem.kv_heads > 1 ? tensor.stride[1] : 0;
-  keys.len_stride = tensor.stride[2];
-  keys.dim_stride = tensor.stride[3];
-  if (in.page_table != nullptr) {
-    keys.data = data_at(tensor, 0, kv_head, 0);
-    keys.page_table = in.page_table + b * in.page_table_stride[0];
-    keys.page_table_stride = in.page_table_stride[1];
-    keys.page_size = run.problem.page_size;
-    keys.page_stride = tensor.stride[0];
-    if (keys.page_size == 1) keys.len_stride = 0;
-  } else {
-    keys.data = data_at(tensor, in.cu_seqlens_kv != nullptr ? 0 : b, kv_head, run.kv_token(b));
-    if (run.kv_len(b) <= 1) keys.len_stride = 0;
-  }
-  return keys;
-}
 
 // `count` rows of `dim` elements at `data`, if they lie together.
 FetchAhead rows_together(const void* data, int64_t len_stride, int64_t dim_stride, int64_t dim, int64_t count,
@@ -76,7 +34,7 @@ Task panel_task(const Work& work, const TaskCursor& at, void* scratch) {
   task.kv_heads = panel.kv_heads;
   task.key_begin = panel.key_begin;
   task.key_end = panel.key_end;
-  task.q = rows_at<QueryTensor>(run, run.inputs.q, b, q_head);
+  set_rows(run, b, q_head, task);
   if (panel.key_begin < panel.key_end) {
     task.k = keys_at(run, run.inputs.k, b, at.kv_head());
     task.v = keys_at(run, run.inputs.v, b, at.kv_head());
@@ -90,17 +48,6 @@ Task panel_task(const Work& work, const TaskCursor& at, void* scratch) {
                     rows_at<ResultTensor>(run, run.outputs.state_sum, b, q_head),
                     rows_at<ResultTensor>(run, run.outputs.state_acc, b, q_head)};
   const lw_inputs& in = run.inputs;
-  task.mask = rows_at<QueryTensor>(run, in.mask, b, q_head);
-  task.bias = rows_at<QueryTensor>(run, in.bias, b, q_head);
-  task.mask_begin = run.problem.mask_tail > 0 ? task.kv_len - run.problem.mask_tail : 0;
-  if (in.block_indptr != nullptr) {
-    task.block_mask.indptr = in.block_indptr + b * in.block_indptr_stride[0] + q_head * in.block_indptr_stride[1];
-    task.block_mask.indices = in.block_indices;
-    task.block_mask.head_stride = in.block_indptr_stride[1];
-    task.block_mask.block_rows = run.problem.block_mask_rows;
-    task.block_mask.block_keys = run.problem.block_mask_keys;
-  }
-  if (in.alibi_slopes != nullptr) task.slopes = in.alibi_slopes + b * in.alibi_batch_stride + q_head;
   if (in.sinks != nullptr) task.sinks = in.sinks + q_head;
   task.pack_k = work.pack_k;
   task.pack_v = work.pack_v;

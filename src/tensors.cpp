@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "check.hpp"
 #include "status.hpp"
 
 namespace lanewise {
@@ -118,6 +119,34 @@ bool overlaps(const Range& a, const Range& b) {
   if (a.begin == nullptr || b.begin == nullptr) return false;
   if (a.begin == b.begin || a.first == b.first) return true;
   return a.dense && b.dense && a.begin < b.end && b.begin < a.end;
+}
+
+lw_status check_tensors(NamedTensor* inputs, int input_count, NamedTensor* outputs, int output_count) {
+  const auto check = [](NamedTensor& t) {
+    if (!all_zero(*t.reserved)) return unknown_field(t.name);
+    return check_tensor(t.name, t.data, t.type, t.wanted, *t.stride, t.axes, t.range);
+  };
+  for (int i = 0; i < input_count; ++i) {
+    if (!inputs[i].given) continue;
+    if (const lw_status s = check(inputs[i]); s.code != LW_OK) return s;
+  }
+  for (int i = 0; i < output_count; ++i) {
+    NamedTensor& t = outputs[i];
+    if (!t.given) continue;
+    if (const lw_status s = check(t); s.code != LW_OK) return s;
+    if (const lw_status s = check_output_strides(t.name, *t.stride, t.axes); s.code != LW_OK) return s;
+    const auto apart_from = [&t](const NamedTensor& other) {
+      if (!overlaps(t.range, other.range)) return ok();
+      return failure(LW_INVALID_ARGUMENT, "%s overlaps %s; outputs must overlap nothing", t.name, other.name);
+    };
+    for (int j = 0; j < input_count; ++j) {
+      if (const lw_status s = apart_from(inputs[j]); s.code != LW_OK) return s;
+    }
+    for (int j = 0; j < i; ++j) {
+      if (const lw_status s = apart_from(outputs[j]); s.code != LW_OK) return s;
+    }
+  }
+  return ok();
 }
 
 }  // namespace lanewise

@@ -37,4 +37,32 @@ lw_status check_output_strides(const char* name, const int64_t (&stride)[4], con
 // that interleave with other tensors in one buffer are fine, and their extents intersect.)
 bool overlaps(const Range& a, const Range& b);
 
+// A tensor to check: what it is called, what it must be.
+struct NamedTensor {
+  template <class Tensor>
+  NamedTensor(const char* given_name, const Tensor& tensor, int32_t wanted_type, const Axes& wanted_axes,
+              bool is_given = true)
+      : name(given_name),
+        data(tensor.data),
+        type(tensor.type),
+        stride(&tensor.stride),
+        reserved(&tensor.reserved),
+        wanted(wanted_type),
+        axes(wanted_axes),
+        given(is_given) {}
+
+  const char* name;
+  const void* data;
+  int32_t type;
+  const int64_t (*stride)[4];
+  const int64_t (*reserved)[4];
+  int32_t wanted;
+  const Axes& axes;
+  bool given;
+  Range range = {nullptr, nullptr, false};
+};
+
+// Inputs first: each by itself. Then outputs, which overlap nothing. Those not given are passed over.
+lw_status check_tensors(NamedTensor* inputs, int input_count, NamedTensor* outputs, int output_count);
+
 }  // namespace lanewise
