@@ -11,6 +11,7 @@
 #include "plan.hpp"
 #include "run.hpp"
 #include "schedule.hpp"
+#include "statistics.hpp"
 #include "status.hpp"
 #include "targets.hpp"
 
@@ -72,6 +73,25 @@ LW_API lw_status lw_run_part(const lw_plan* plan, const lw_inputs* inputs, const
   if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, nth), nth); s.code != LW_OK)
     return s;
   return execute_part(*plan, run, workspace, phase, ith, nth);
+}
+
+LW_API lw_status lw_run_statistics(const lw_plan* plan, const lw_inputs* inputs, const lw_const_tensor* lse,
+                                   const lw_statistics* statistics, void* workspace, int64_t workspace_bytes,
+                                   const lw_executor* executor) {
+  if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
+  StatisticsRun call;
+  if (const lw_status s = check_statistics(plan->problem, inputs, lse, statistics, call); s.code != LW_OK) return s;
+  lw_executor checked;
+  if (const lw_status s = check_executor(executor, checked); s.code != LW_OK) return s;
+  if (call.run.problem.batch == 0) return ok();
+  if (has_rows(call.run)) {
+    const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, 1), 1);
+    if (s.code != LW_OK) return s;
+  }
+  const int64_t room = plan->task_scratch > 0 ? workspace_bytes / plan->task_scratch : 1;
+  const int32_t threads =
+      static_cast<int32_t>(std::clamp<int64_t>(threads_for(checked), 1, std::max<int64_t>(1, room)));
+  return execute_statistics(*plan, call, workspace, threads, checked);
 }
 
 LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, const lw_outputs* outputs,

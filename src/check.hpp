@@ -40,6 +40,8 @@ inline constexpr int64_t kOldestSize<lw_inputs> = 960;
 template <>
 inline constexpr int64_t kOldestSize<lw_outputs> = 536;
 template <>
+inline constexpr int64_t kOldestSize<lw_statistics> = 480;
+template <>
 inline constexpr int64_t kOldestSize<lw_executor> = 104;
 template <>
 inline constexpr int64_t kOldestSize<lw_options> = 80;

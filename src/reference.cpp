@@ -235,6 +235,24 @@ void attend_row(const Row& row, size_t r, ReferenceResult& result) {
   result.lse[r] = top + std::log(sum);
 }
 
+// Calls f(row, its number) for the rows of all sequences, query by query.
+template <class F>
+void each_row(const lw_problem& problem, const lw_inputs& in, const Rules& rules, F f) {
+  const int64_t batch = in.batch >= 0 ? in.batch : problem.batch;
+  const int64_t q_len = in.q_len >= 0 ? in.q_len : problem.q_len;
+  for (int64_t b = 0; b < batch; ++b) {
+    const Sequence s = sequence_of(problem, in, rules, b);
+    for (int64_t h = 0; h < problem.q_heads; ++h) {
+      for (int64_t i = 0; i < s.q_len; ++i) {
+        const Row row = {problem, in, rules, s, h, i};
+        const int64_t r =
+            row.ragged() ? row.query_index() * problem.q_heads + h : (b * problem.q_heads + h) * q_len + i;
+        f(row, static_cast<size_t>(r));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 ReferenceResult reference(const lw_problem& problem, const lw_inputs& inputs) {
@@ -252,15 +270,7 @@ ReferenceResult reference(const lw_problem& problem, const lw_inputs& inputs) {
   result.blocks.assign(rows, 0);
   result.softcapped = rules.softcap != 0;
 
-  for (int64_t b = 0; b < batch; ++b) {
-    const Sequence s = sequence_of(problem, inputs, rules, b);
-    for (int64_t h = 0; h < problem.q_heads; ++h) {
-      for (int64_t i = 0; i < s.q_len; ++i) {
-        const int64_t r = ragged ? (s.first_query + i) * problem.q_heads + h : (b * problem.q_heads + h) * q_len + i;
-        attend_row({problem, inputs, rules, s, h, i}, static_cast<size_t>(r), result);
-      }
-    }
-  }
+  each_row(problem, inputs, rules, [&](const Row& row, size_t r) { attend_row(row, r, result); });
   return result;
 }
 
@@ -299,6 +309,88 @@ double rounding_bound(int32_t type, double value) {
   if (type == LW_TYPE_BF16) return std::ldexp(1, std::max(std::ilogb(value), -126) - 8);
   if (type == LW_TYPE_F16) return std::ldexp(1, std::max(std::ilogb(value), -14) - 11);
   return 0;
+}
+
+namespace {
+
+// One row's weights, what they add to the sums of its keys' columns, and its own statistics.
+void weigh_row(const Row& row, double lse, double lse_error, size_t r, size_t kv_len, size_t first_column,
+               ReferenceStatistics& result) {
+  const double u = std::ldexp(1, -24), smallest = std::ldexp(1, -125);
+  // 1. Scores, and what they are off by.
+  std::vector<double> scores(static_cast<size_t>(row.s.kv_len), -kInfinity);
+  std::vector<bool> seen(scores.size());
+  double magnitude = 0;
+  int64_t keys = 0, blocks = 0, last_block = -1;
+  for (size_t j = 0; j < scores.size(); ++j) {
+    seen[j] = row.sees(static_cast<int64_t>(j));
+    if (!seen[j]) continue;
+    double size;
+    scores[j] = row.score(static_cast<int64_t>(j), size);
+    if (scores[j] > -kInfinity) magnitude = std::max(magnitude, size);
+    ++keys;
+    const int64_t block = (row.s.kv_start + static_cast<int64_t>(j)) / kBlock;
+    blocks += block != last_block;
+    last_block = block;
+  }
+  const double chain = (std::sqrt(static_cast<double>(row.problem.qk_dim)) + 2) * u * magnitude;
+  const double error = chain + (row.rules.softcap != 0 ? 4e-7 * magnitude : 0) + lse_error;
+  // 2. Weights, summed along the row and into their columns.
+  double max = 0, max_bound = 0, entropy = 0, entropy_bound = 0;
+  for (size_t j = 0; j < scores.size(); ++j) {
+    if (!seen[j] || lse == -kInfinity) continue;
+    const double log_weight = scores[j] - lse > 0 ? 0 : scores[j] - lse;  // NaN stays
+    const double weight = std::exp(log_weight);
+    const double own = weight > 0 ? std::fabs(log_weight) : 0;
+    const double relative = std::expm1(error + 1.4e-8 * std::fabs(lse) + u * own + 2e-7);
+    const double bound = weight * relative + smallest;
+    result.weights.value[r * kv_len + j] = weight;
+    result.weights.bound[r * kv_len + j] = bound;
+    result.column_sums.value[first_column + j] += weight;
+    result.column_sums.bound[first_column + j] += bound;
+    max = std::isnan(weight) || weight > max ? weight : max;  // NaN stays: nothing is above it
+    max_bound = std::max(max_bound, bound);
+    entropy += weight * own;
+    if (std::isnan(weight)) entropy = kNan;
+    entropy_bound += weight * (own + 1) * relative + 100 * smallest;
+  }
+  result.row_max.value[r] = std::isnan(entropy) ? kNan : max;
+  result.row_max.bound[r] = max_bound;
+  result.row_entropy.value[r] = entropy;
+  const double adds = static_cast<double>(std::min(keys, kBlock) + blocks + 4);
+  result.row_entropy.bound[r] = entropy_bound + adds * u * entropy;
+}
+
+}  // namespace
+
+ReferenceStatistics reference_statistics(const lw_problem& problem, const lw_inputs& inputs,
+                                         const ReferenceResult& whole, int64_t row_begin, int64_t row_end) {
+  const Rules rules = rules_of(problem, inputs);
+  const bool ragged = problem.kv_layout == LW_LAYOUT_RAGGED;
+  const size_t rows = whole.lse.size();
+  const size_t kv_len = static_cast<size_t>(inputs.kv_len >= 0 ? inputs.kv_len : problem.kv_len);
+  const size_t batch = static_cast<size_t>(inputs.batch >= 0 ? inputs.batch : problem.batch);
+  const size_t q_heads = static_cast<size_t>(problem.q_heads), total_kv = static_cast<size_t>(problem.total_kv);
+  ReferenceStatistics result;
+  for (std::vector<double> ReferenceStatistics::Values::*part :
+       {&ReferenceStatistics::Values::value, &ReferenceStatistics::Values::bound}) {
+    (result.weights.*part).assign(rows * kv_len, 0.0);
+    (result.column_sums.*part).assign(q_heads * (ragged ? total_kv : batch * kv_len), 0.0);
+    (result.row_max.*part).assign(rows, 0.0);
+    (result.row_entropy.*part).assign(rows, 0.0);
+  }
+  std::vector<double> adds(result.column_sums.value.size(), 0.0);
+  each_row(problem, inputs, rules, [&](const Row& row, size_t r) {
+    const auto from_start = [&](int64_t at) { return at < 0 ? at + row.s.q_len : at; };
+    if (row.i < from_start(row_begin) || row.i >= from_start(row_end)) return;
+    const size_t b = static_cast<size_t>(row.s.b), h = static_cast<size_t>(row.h);
+    const size_t first = ragged ? h * total_kv + static_cast<size_t>(row.s.first_key) : (b * q_heads + h) * kv_len;
+    weigh_row(row, whole.lse[r], lse_bound(problem, whole, r), r, kv_len, first, result);
+    for (size_t j = 0; j < static_cast<size_t>(row.s.kv_len); ++j) ++adds[first + j];
+  });
+  for (size_t n = 0; n < adds.size(); ++n)  // each addition rounds once
+    result.column_sums.bound[n] += adds[n] * std::ldexp(result.column_sums.value[n], -24);
+  return result;
 }
 
 }  // namespace lanewise

@@ -31,4 +31,19 @@ double out_bound(const lw_problem& problem, const ReferenceResult& result, size_
 double lse_bound(const lw_problem& problem, const ReferenceResult& result, size_t row);
 double rounding_bound(int32_t type, double value);
 
+// Statistics of weights, as lw_run_statistics makes them of queries [row_begin, row_end) of each sequence, and their
+// bounds of docs/NUMERICS.md. Rows as above; rows outside the range, and columns that belong to no key, hold zeros.
+struct ReferenceStatistics {
+  struct Values {
+    std::vector<double> value, bound;
+  };
+  Values weights;               // [rows, kv_len]
+  Values column_sums;           // [batch, q_heads, kv_len], or [q_heads, total_kv] of ragged keys
+  Values row_max, row_entropy;  // [rows]
+};
+
+// whole: the result whose lse the weights are relative to: that of these inputs, or of all keys where these are a part.
+ReferenceStatistics reference_statistics(const lw_problem& problem, const lw_inputs& inputs,
+                                         const ReferenceResult& whole, int64_t row_begin, int64_t row_end);
+
 }  // namespace lanewise

@@ -11,6 +11,7 @@
 
 #include "lanewise/lanewise.hpp"
 #include "support/case.hpp"
+#include "support/statistics.hpp"
 #include "support/targets.hpp"
 
 // The sanitizers bring their own malloc; other C libraries have no second name for theirs.
@@ -116,6 +117,21 @@ TEST_CASE("from the second call on, a run allocates nothing") {
         INFO(target << ", executor " << executor.kind << ", " << executor.threads << " threads");
         CHECK(after - before == 0);
         count_case(target);
+      }
+      StatisticsBuffers statistics =
+          place_statistics(p, Array({p.problem.batch, p.problem.q_heads, p.problem.q_len, 1}), {});
+      for (const lw_executor& executor : {Executor::caller(), Executor::openmp(2)}) {
+        const auto run = [&] {
+          return lw_run_statistics(plan.get(), &p.inputs, &statistics.lse, &statistics.statistics, workspace.data(),
+                                   size, &executor)
+              .code;
+        };
+        const int32_t first = run();
+        const int64_t before = allocations;
+        const int32_t second = run();
+        const int64_t after = allocations;
+        CHECK((first == LW_OK && second == LW_OK));
+        CHECK(after - before == 0);
       }
       const int64_t before = allocations;
       const int32_t part = lw_run_part(plan.get(), &p.inputs, &p.outputs, workspace.data(), size, 0, 1, 2).code;

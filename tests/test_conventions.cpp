@@ -9,6 +9,7 @@
 
 #include "support/case.hpp"
 #include "support/rnd.hpp"
+#include "support/statistics.hpp"
 #include "support/targets.hpp"
 
 namespace lanewise::test {
@@ -162,6 +163,67 @@ TEST_CASE("ONNX, Hugging Face, llama.cpp") {
     const double mask = j <= i + past ? -std::abs(double(i + past - j)) : -kInf;
     return s + std::exp2(-8.0 * double(h + 1) / double(kHeads)) * mask;
   });
+}
+
+// [1, kHeads, q_len, kv_len] as the other libraries return them: a softmax over the keys, and a sink as one more logit
+// that is dropped afterwards.
+Array softmax_weights(Case c, int64_t q_len, int64_t kv_len, const Meaning& meaning, const std::vector<float>& sinks) {
+  const Answer whole = answer(c, q_len, kv_len, meaning, sinks);
+  Array weights({1, kHeads, q_len, kv_len});
+  weights.each([&](int64_t, int64_t h, int64_t i, int64_t j, float& weight) {
+    double dot = 0;
+    for (int64_t x = 0; x < kDim; ++x)
+      dot += double{c.q().at(0, h, i, x)} * double{c.k().at(0, h / (kHeads / kKvHeads), j, x)};
+    const double score = meaning(h, i, j, dot / std::sqrt(double{kDim}));
+    weight = static_cast<float>(std::exp(score - double{whole.lse.at(0, h, i)}));
+  });
+  return weights;
+}
+
+TEST_CASE("attention weights, and sums of them for cache eviction") {
+  const int64_t past = 13;
+  const Meaning causal = [&](int64_t, int64_t i, int64_t j, double s) { return visible(j <= i + past, s); };
+  const std::vector<float> sinks = {0.5f, -1, 2, 0};
+  for (const bool with_sinks : {false, true}) {  // W1, W2
+    Case c = plain(7, 20).causal();
+    if (with_sinks) c.sinks(sinks);
+    const Array weights = softmax_weights(c, 7, 20, causal, with_sinks ? sinks : std::vector<float>());
+    for_each_target([&](const std::string& target) {
+      const Statistics s = run_with_statistics(c, {}, {target});
+      REQUIRE(std::string(s.status.message) == "");
+      for (size_t n = 0; n < weights.values.size(); ++n)
+        CHECK(std::fabs(s.weights.values[n] - weights.values[n]) <= 2e-6f);
+      s.row_entropy.each([&](int64_t, int64_t h, int64_t i, int64_t, float entropy) {
+        double bits = 0;
+        for (int64_t j = 0; j < 20; ++j) {
+          const double weight = double{weights.at(0, h, i, j)};
+          if (weight > 0) bits -= weight * std::log2(weight);
+        }
+        CHECK(std::fabs(double{entropy} / 0.6931471805599453 - bits) <= 1e-5);
+      });
+      // W3: what queries 0 ... 4 gave, then 5 and 6 one by one. W4: the last 3 queries.
+      Array so_far({1, kHeads, 20, 1});
+      for (const int64_t begin : {0, 5, 6}) {
+        StatisticsRequest step;
+        step.row_begin = begin;
+        step.row_end = begin == 0 ? 5 : begin + 1;
+        step.columns_before = &so_far;
+        so_far = run_with_statistics(c, step, {target}).column_sums;
+      }
+      StatisticsRequest last;
+      last.row_begin = -3;
+      const Array window = run_with_statistics(c, last, {target}).column_sums;
+      so_far.each([&](int64_t, int64_t h, int64_t j, int64_t, float sum) {
+        double all = 0, of_window = 0;
+        for (int64_t i = 0; i < 7; ++i) {
+          all += double{weights.at(0, h, i, j)};
+          if (i >= 4) of_window += double{weights.at(0, h, i, j)};
+        }
+        CHECK(std::fabs(double{sum} - all) <= 1e-5);
+        CHECK(std::fabs(double{window.at(0, h, j)} - of_window) <= 1e-5);
+      });
+    });
+  }
 }
 
 }  // namespace

@@ -322,6 +322,52 @@ LW_API lw_status lw_run(const lw_plan* plan, const lw_inputs* inputs, const lw_o
 LW_API lw_status lw_run_part(const lw_plan* plan, const lw_inputs* inputs, const lw_outputs* outputs, void* workspace,
                              int64_t workspace_size, int32_t phase, int32_t ith, int32_t nth);
 
+/* Statistics of the attention weights of a run, from a second pass over its scores (about half of lw_run's time for the
+ * same rows, since values are left out). weight(row, key) = min(1, exp(score - lse[row])), 0 for hidden keys: the
+ * weights by which lw_run sums V. With a sink, or for the keys of one part of a continued run, a row's weights sum to
+ * less than 1. Rows with lse = -inf have weights 0. A NaN score makes its weight NaN, a NaN lse all weights of the keys
+ * that its row sees; with them that row's statistics and those keys' column sums, and nothing else.
+ *
+ * Outputs are f32, with NULL for what is not wanted; at least one must be given. They overlap nothing. Written are rows
+ * of the range and keys below a sequence's own length, and nothing else. */
+typedef struct lw_statistics {
+  int64_t struct_size;
+  /* Queries [row_begin, row_end) of each sequence count, of all of them what exists: below 0 counts from the end of the
+   * sequence. -32 and LW_TO_END are its last 32 queries, 0 and LW_TO_END (the defaults) all. */
+  int64_t row_begin, row_end;
+  int32_t accumulate; /* 1: column_sums go on from what they hold, so that rows in several calls give one call's bits */
+  int32_t reserved_int;
+  lw_tensor weights;     /* [batch, q_heads, q_len, kv_len]; ragged q: [-, q_heads, total_q, kv_len] */
+  lw_tensor column_sums; /* [batch, q_heads, kv_len], strides batch, head, key; ragged k: [-, q_heads, total_kv] */
+  lw_tensor row_max;     /* [batch, q_heads, q_len], as lse: the largest weight */
+  lw_tensor row_entropy; /* the same: -sum(weight * ln(weight)), in nats */
+  int64_t reserved[16];
+} lw_statistics;
+
+#define LW_TO_END INT64_MAX
+
+static inline lw_statistics lw_statistics_default(void) {
+#ifdef __cplusplus
+  lw_statistics s = {};
+#else
+  lw_statistics s = {0};
+#endif
+  s.struct_size = sizeof s;
+  s.row_end = LW_TO_END;
+  return s;
+}
+
+/* Statistics for the inputs of a run and its lse, f32 [batch, q_heads, q_len] as lw_run wrote it (the lse of all keys,
+ * where the run is one part of them). v, states and sinks of the inputs are not used and may be missing. Scores are
+ * canonical for any plan, so with native_bf16, whose scores differ a little, weights are within the sum of both bounds.
+ * The same bits for any threads, layout, batch and instruction set with FMA, and for rows in one call or in several
+ * (docs/NUMERICS.md, "Statistics of weights"). workspace and executor as for lw_run. Allocates nothing.
+ * Column sums and row statistics together take two passes on several threads with fewer (sequence, kv head) pairs than
+ * four a thread. */
+LW_API lw_status lw_run_statistics(const lw_plan* plan, const lw_inputs* inputs, const lw_const_tensor* lse,
+                                   const lw_statistics* statistics, void* workspace, int64_t workspace_size,
+                                   const lw_executor* executor);
+
 /* Plan, workspace, run in one call. executor may be NULL. */
 LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, const lw_outputs* outputs,
                            const lw_executor* executor);

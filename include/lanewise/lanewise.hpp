@@ -44,6 +44,10 @@ struct Outputs : lw_outputs {
   Outputs() noexcept : lw_outputs(lw_outputs_default()) {}
 };
 
+struct Statistics : lw_statistics {
+  Statistics() noexcept : lw_statistics(lw_statistics_default()) {}
+};
+
 struct Options : lw_options {
   Options() noexcept : lw_options(lw_options_default()) {}
 };
@@ -140,6 +144,12 @@ class Plan {
   Status run_part(const lw_inputs& inputs, const lw_outputs& outputs, void* workspace, int64_t workspace_size,
                   int32_t phase, int32_t ith, int32_t nth) const noexcept {
     return lw_run_part(plan_, &inputs, &outputs, workspace, workspace_size, phase, ith, nth);
+  }
+  // Weights, column sums, row maxima and entropies of a run whose lse is known: lw_run_statistics.
+  Status run_statistics(const lw_inputs& inputs, const lw_const_tensor& lse, const lw_statistics& statistics,
+                        void* workspace, int64_t workspace_size,
+                        const lw_executor& executor = Executor()) const noexcept {
+    return lw_run_statistics(plan_, &inputs, &lse, &statistics, workspace, workspace_size, &executor);
   }
   lw_explanation explain(int32_t threads) const noexcept {
     lw_explanation explanation = lw_explanation();

@@ -130,6 +130,19 @@ struct Task {
   void* scratch = nullptr;   // 64-byte aligned, as large as the kernel's scratch_size says
 };
 
+// Weights of the rows of a task whose log-sum-exp is known, and what is made of them; outputs without data are not
+// wanted. Of the task: lengths, rules, rows, keys [key_begin, key_end) cut at blocks, q, k, pack_k and scratch (as for
+// rows_in_lanes, with tiles for its rows, up to four); no values, states or results. Column sums are of these rows, row
+// statistics of these keys.
+struct WeightTask {
+  Task rows;
+  QueryTensor lse;           // f32
+  ResultTensor weights;      // dims are the key axis
+  ResultTensor column_sums;  // of (head of the group, key row): len_stride is along keys
+  bool accumulate = false;   // column sums go on from what is there
+  ResultTensor row_max, row_entropy;
+};
+
 // Rows of a task, of all its kv heads.
 inline int64_t task_rows(const Task& task) { return (task.row_end - task.row_begin) * task.kv_heads; }
 
@@ -213,6 +226,7 @@ struct KernelTable {
   // task.
   void (*merge_pieces)(const Task& task, int64_t first, int64_t count) = nullptr;
   void (*merge_partials)(const PartialRows& row) = nullptr;
+  void (*weights)(const WeightTask& weights) = nullptr;
   // n elements of LW_TYPE_F32, BF16 or F16 to another of them.
   void (*convert)(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) = nullptr;
 };

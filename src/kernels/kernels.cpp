@@ -15,6 +15,7 @@
 #include "src/kernels/keys_in_lanes-inl.h"
 #include "src/kernels/merge_partials-inl.h"
 #include "src/kernels/rows_in_lanes-inl.h"
+#include "src/kernels/weight_tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lanewise {
@@ -40,6 +41,7 @@ KernelTable Table() {
   table.keys_in_lanes = &KeysInLanes;
   table.merge_pieces = &MergePieces;
   table.merge_partials = &MergePartials;
+  table.weights = &Weights;
   table.convert = &Convert;
   return table;
 }

@@ -11,6 +11,7 @@
 #include "src/plan.hpp"
 #include "support/canonical.hpp"
 #include "support/rnd.hpp"
+#include "support/statistics.hpp"
 #include "support/targets.hpp"
 
 namespace lanewise::test {
@@ -249,10 +250,32 @@ struct Checker {
     if (expected) {
       if (std::string text = expected->difference(rows); !text.empty()) return "not the reference's: " + text;
     }
-    if (!right || !has_fma(target)) return "";
-    std::string text = bit_difference(right->out, rows.out);
-    if (text.empty() && !p[kNoLse]) text = bit_difference(right->lse, rows.lse);
-    return text.empty() ? "" : "not the canonical bits: " + text;
+    if (right && has_fma(target)) {
+      std::string text = bit_difference(right->out, rows.out);
+      if (text.empty() && !p[kNoLse]) text = bit_difference(right->lse, rows.lse);
+      if (!text.empty()) return "not the canonical bits: " + text;
+    }
+    return p[kNoLse] || p[kStream] % 4 != 0 ? "" : statistics(plan, target, rows.lse);
+  }
+
+  std::string statistics(const PreparedPlan& plan, const std::string& target, const Array& lse) {
+    StatisticsRequest request;
+    request.row_begin = p[kStream] % 7 - 4;
+    if (p[kStream] % 5 == 0) request.row_end = -1;
+    if (p[kStream] % 3 == 0) request.columns_layout = request.weights_layout = Layout::kSpread;
+    const Statistics one = run_statistics(plan, *prepared, lse, request, {target, 1, Runner::kCaller});
+    const Statistics all =
+        run_statistics(plan, *prepared, lse, request, {target, static_cast<int32_t>(p[kThreads]), Runner::kCallback});
+    if (!one.damage.empty() || !all.damage.empty()) return "statistics: " + one.damage + all.damage;
+    if (std::string text = bit_difference(one, all); !text.empty()) return "statistics differ: " + text;
+    if (expected) {
+      if (std::string text = reference_difference(last, *expected, request, one); !text.empty())
+        return "statistics are not the reference's: " + text;
+    }
+    if (p[kContinued] || !has_fma(target)) return "";
+    const Statistics exact = canonical_statistics(Case(last).dense().prepare(), lse, request);
+    const std::string text = bit_difference(exact, one);
+    return text.empty() ? "" : "statistics have not the canonical bits: " + text;
   }
 };
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include "statistics.hpp"
+
 namespace lanewise::test {
 namespace {
 
@@ -72,7 +74,7 @@ float element(const Tensor& t, int64_t a, int64_t b, int64_t c, int64_t d) {
 
 struct Row {
   const Prepared& p;
-  int64_t b, h, i, kv_head, kv_len, kv_start, position;
+  int64_t b, h, i, kv_head, q_len, kv_len, kv_start, position;
   std::vector<float> q;  // times factor
 
   float bias(int64_t j) const { return element(p.inputs.bias, b, h, i, j); }
@@ -119,6 +121,15 @@ struct Row {
     return r.bias_type == LW_TYPE_NONE ? s : std::fma(bias(j), static_cast<float>(kLog2E), s);
   }
 
+  // A visible key's score.
+  float score(int64_t j) const {
+    float s = 0;
+    for (size_t c = 0; c < q.size(); ++c) {
+      s = std::fma(q[c], element(p.inputs.k, b, kv_head, j, static_cast<int64_t>(c)), s);
+    }
+    return ruled(s, j);
+  }
+
   // The state of the keys of one block, j = begin ... end - 1, by itself.
   State block(int64_t begin, int64_t end) const {
     std::vector<int64_t> keys;
@@ -127,11 +138,7 @@ struct Row {
     state.acc.assign(static_cast<size_t>(p.problem.v_dim), 0.0f);
     for (int64_t j = begin; j < end; ++j) {
       if (!sees(j)) continue;
-      float s = 0;
-      for (size_t c = 0; c < q.size(); ++c) {
-        s = std::fma(q[c], element(p.inputs.k, b, kv_head, j, static_cast<int64_t>(c)), s);
-      }
-      s = ruled(s, j);
+      const float s = score(j);
       keys.push_back(j);
       scores.push_back(s);
       state.max = std::fmax(state.max, std::ceil(s));
@@ -171,6 +178,35 @@ struct Row {
   }
 };
 
+// Calls f(row) for the rows of all sequences, query by query.
+template <class F>
+void each_row(const Prepared& p, F f) {
+  const lw_problem& problem = p.problem;
+  const lw_inputs& in = p.inputs;
+  const int64_t batch = in.batch >= 0 ? in.batch : problem.batch;
+  const int64_t q_len = in.q_len >= 0 ? in.q_len : problem.q_len, kv_len = in.kv_len >= 0 ? in.kv_len : problem.kv_len;
+  const double dim = static_cast<double>(problem.qk_dim);
+  const float scale = problem.has_scale ? problem.scale : static_cast<float>(1 / std::sqrt(dim));
+  const float factor = static_cast<float>(static_cast<double>(scale) * kLog2E);
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t rows = in.q_lengths ? in.q_lengths[b] : q_len, keys = in.kv_lengths ? in.kv_lengths[b] : kv_len;
+    const int64_t start = in.kv_starts ? in.kv_starts[b] : 0;
+    const int64_t offset = in.q_offsets           ? in.q_offsets[b]
+                           : problem.has_q_offset ? problem.q_offset
+                                                  : start + keys - rows;
+    const auto position = [&](int64_t i) -> int64_t {
+      return in.q_positions ? in.q_positions[b * in.q_positions_stride[0] + i * in.q_positions_stride[1]] : offset + i;
+    };
+    for (int64_t h = 0; h < problem.q_heads; ++h) {
+      for (int64_t i = 0; i < rows; ++i) {
+        Row row = {p, b, h, i, h / (problem.q_heads / problem.kv_heads), rows, keys, start, position(i), {}};
+        for (int64_t c = 0; c < problem.qk_dim; ++c) row.q.push_back(element(in.q, b, h, i, c) * factor);
+        f(row);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 float soft_cap(float s, float cap, float cap_inverse) {
@@ -188,12 +224,7 @@ float soft_cap(float s, float cap, float cap_inverse) {
 Result canonical(const Prepared& p) {
   const lw_problem& problem = p.problem;
   const lw_inputs& in = p.inputs;
-  const int64_t batch = in.batch >= 0 ? in.batch : problem.batch;
-  const int64_t q_len = in.q_len >= 0 ? in.q_len : problem.q_len, kv_len = in.kv_len >= 0 ? in.kv_len : problem.kv_len;
-  const double dim = static_cast<double>(problem.qk_dim);
-  const float scale = problem.has_scale ? problem.scale : static_cast<float>(1 / std::sqrt(dim));
-  const float factor = static_cast<float>(static_cast<double>(scale) * kLog2E);
-
+  const int64_t batch = in.batch >= 0 ? in.batch : problem.batch, q_len = in.q_len >= 0 ? in.q_len : problem.q_len;
   Result result;
   result.target = "canonical";
   result.status = lw_status{LW_OK, ""};
@@ -204,43 +235,64 @@ Result canonical(const Prepared& p) {
     result.state_max = result.state_sum = result.lse;
     result.state_acc = result.out;
   }
-  for (int64_t b = 0; b < batch; ++b) {
-    const int64_t rows = in.q_lengths ? in.q_lengths[b] : q_len, keys = in.kv_lengths ? in.kv_lengths[b] : kv_len;
-    const int64_t start = in.kv_starts ? in.kv_starts[b] : 0;
-    const int64_t offset = in.q_offsets           ? in.q_offsets[b]
-                           : problem.has_q_offset ? problem.q_offset
-                                                  : start + keys - rows;
-    const auto position = [&](int64_t i) -> int64_t {
-      return in.q_positions ? in.q_positions[b * in.q_positions_stride[0] + i * in.q_positions_stride[1]] : offset + i;
-    };
-    for (int64_t h = 0; h < problem.q_heads; ++h) {
-      for (int64_t i = 0; i < rows; ++i) {
-        Row row = {p, b, h, i, h / (problem.q_heads / problem.kv_heads), keys, start, position(i), {}};
-        for (int64_t c = 0; c < problem.qk_dim; ++c) row.q.push_back(element(in.q, b, h, i, c) * factor);
-        State state = row.run();
-        if (states) {
-          for (int64_t x = 0; x < problem.v_dim; ++x)
-            result.state_acc.at(b, h, i, x) = state.acc[static_cast<size_t>(x)];
-          result.state_max.at(b, h, i) =
-              state.max + 0.0f;  // one zero: which operand of a maximum wins is not arithmetic
-          result.state_sum.at(b, h, i) = state.sum;
-        }
-        if (problem.sinks) {  // one more span
-          const float sink = static_cast<float>(static_cast<double>(in.sinks[h]) * kLog2E);
-          State last = state;
-          last.max = sink < kNoMax ? kNoMax : std::ceil(sink);
-          last.sum = prob(sink, last.max);
-          std::fill(last.acc.begin(), last.acc.end(), 0.0f);
-          merge(state, last);
-        }
-        for (int64_t x = 0; x < problem.v_dim; ++x) {
-          const float acc = state.acc[static_cast<size_t>(x)];
-          result.out.at(b, h, i, x) = state.sum == 0 ? 0.0f : one_nan(acc / state.sum + 0.0f);
-        }
-        result.lse.at(b, h, i) = std::isnan(state.sum) ? one_nan(state.sum) : log_sum_exp(state);
-      }
+  each_row(p, [&](const Row& row) {
+    const int64_t b = row.b, h = row.h, i = row.i;
+    State state = row.run();
+    if (states) {
+      for (int64_t x = 0; x < problem.v_dim; ++x) result.state_acc.at(b, h, i, x) = state.acc[static_cast<size_t>(x)];
+      result.state_max.at(b, h, i) = state.max + 0.0f;  // one zero: which operand of a maximum wins is not arithmetic
+      result.state_sum.at(b, h, i) = state.sum;
     }
-  }
+    if (problem.sinks) {  // one more span
+      const float sink = static_cast<float>(static_cast<double>(in.sinks[h]) * kLog2E);
+      State last = state;
+      last.max = sink < kNoMax ? kNoMax : std::ceil(sink);
+      last.sum = prob(sink, last.max);
+      std::fill(last.acc.begin(), last.acc.end(), 0.0f);
+      merge(state, last);
+    }
+    for (int64_t x = 0; x < problem.v_dim; ++x) {
+      const float acc = state.acc[static_cast<size_t>(x)];
+      result.out.at(b, h, i, x) = state.sum == 0 ? 0.0f : one_nan(acc / state.sum + 0.0f);
+    }
+    result.lse.at(b, h, i) = std::isnan(state.sum) ? one_nan(state.sum) : log_sum_exp(state);
+  });
+  return result;
+}
+
+Statistics canonical_statistics(const Prepared& p, const Array& lse, const StatisticsRequest& request) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const int64_t kv_len = p.inputs.kv_len >= 0 ? p.inputs.kv_len : p.problem.kv_len;
+  Statistics result;
+  result.target = "canonical";
+  result.row_max = result.row_entropy = Array(lse.shape);
+  result.weights = Array({lse.shape[0], lse.shape[1], lse.shape[2], kv_len});
+  result.column_sums =
+      request.columns_before ? *request.columns_before : Array({lse.shape[0], lse.shape[1], kv_len, 1});
+  each_row(p, [&](const Row& row) {
+    const auto from_start = [&](int64_t at) { return at < 0 ? at + row.q_len : at; };
+    if (row.i < from_start(request.row_begin) || row.i >= from_start(request.row_end)) return;
+    const float row_lse = lse.at(row.b, row.h, row.i);
+    float max = 0, entropy = 0, block_entropy = 0;
+    for (int64_t j = 0; j < row.kv_len; ++j) {
+      if ((row.kv_start + j) % kBlock == 0) {
+        entropy += block_entropy;
+        block_entropy = 0;
+      }
+      if (!row.sees(j) || row_lse == -kInf) continue;
+      float log2_weight = std::fma(row_lse, -1.44269504f, row.score(j));
+      if (log2_weight > 0) log2_weight = 0;
+      const float weight = one_nan(prob(log2_weight, 0));
+      result.weights.at(row.b, row.h, row.i, j) = weight;
+      float& sum = result.column_sums.at(row.b, row.h, j);
+      sum = one_nan(sum + weight);
+      if (weight > max) max = weight;
+      if (weight != 0) block_entropy = std::fma(-weight, log2_weight, block_entropy);
+    }
+    entropy = one_nan((entropy + block_entropy) * 0.693147180559945f);
+    result.row_entropy.at(row.b, row.h, row.i) = entropy;
+    result.row_max.at(row.b, row.h, row.i) = std::isnan(entropy) ? entropy : max;
+  });
   return result;
 }
 
