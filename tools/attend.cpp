@@ -18,6 +18,7 @@
 #include "io/npy.hpp"
 #include "io/safetensors.hpp"
 #include "run_case.hpp"
+#include "statistics_case.hpp"
 
 namespace lanewise::tools {
 namespace {
@@ -30,13 +31,15 @@ struct AttendFlags : Flags {
   bool check = false;
   bool no_lse = false;
   bool state_out = false;
+  StatisticsWanted statistics;
+  std::string statistic_rows;
   bool quiet = false;
   int64_t repeat = 1;
 };
 
 class Attend {
  public:
-  explicit Attend(const AttendFlags& flags) : flags_(flags), options_(run_options(flags)) {}
+  explicit Attend(const AttendFlags& flags) : flags_(flags), options_(run_options(flags)), wanted_(flags.statistics) {}
 
   int execute() {
     check_flags();
@@ -49,8 +52,14 @@ class Attend {
     catch_interrupts();
     if (!run()) return stopped();
     print_run();
+    if (wanted_.any() && !run_statistics()) return stopped();
     if (needs_reference() && !compute_reference()) return stopped();
     bool good = report_check();
+    if (flags_.check && wanted_.any()) {
+      std::array<Comparison, 4> comparisons;
+      if (!compare_statistics(comparisons)) return stopped();
+      if (!report_statistics(comparisons)) good = false;
+    }
     if (!report_expected()) good = false;
     io::remove_unfinished_on_signals();  // nobody looks at interrupted() any more
     if (*interrupted() != 0) return stopped();
@@ -59,7 +68,13 @@ class Attend {
   }
 
  private:
-  void check_flags() const {
+  void check_flags() {
+    if (!flags_.statistic_rows.empty()) {
+      if (!wanted_.any())
+        throw Error("--statistic-rows goes with --weights, --column-sums, --row-max or --row-entropy");
+      parse_rows(flags_.statistic_rows, wanted_);
+    }
+    if (flags_.no_lse && wanted_.any()) throw Error("--no-lse leaves nothing to tell weights from");
     const bool compares = flags_.check || !flags_.verify.empty() || !flags_.verify_lse.empty();
     if (flags_.output.empty() && !compares) {
       throw Error("nothing to do with the result: -o FILE writes it, --check and --verify-against compare it");
@@ -69,6 +84,7 @@ class Attend {
       throw Error("-o " + io::quote(flags_.output) + ": the name must end in .safetensors or .npy (out alone)");
     }
     if (npy && flags_.state_out) throw Error("--state-out needs an output that ends in .safetensors");
+    if (npy && wanted_.any()) throw Error("statistics of weights need an output that ends in .safetensors");
     if (flags_.state_out && flags_.output.empty()) throw Error("--state-out needs -o FILE.safetensors");
     if (flags_.tolerance && flags_.verify.empty()) throw Error("--tolerance goes with --verify-against");
     if (flags_.lse_tolerance && flags_.verify.empty() && flags_.verify_lse.empty()) {
@@ -81,7 +97,6 @@ class Attend {
         throw Error("a tolerance is a finite number, 0 or more");
     }
     if (flags_.repeat < 1 || flags_.repeat > 1000000) throw Error("--repeat: 1 ... 1000000 is allowed");
-    if (flags_.column_sums) throw Error("--column-sums is not in this version yet");
   }
 
   void load_expectations() {
@@ -135,24 +150,56 @@ class Attend {
     return !result_.stopped;
   }
 
+  bool run_statistics() {
+    statistics_ = tools::run_statistics(case_, options_, result_.lse, wanted_);
+    if (statistics_.stopped) return false;
+    std::string names;
+    for (const io::Tensor* tensor : statistics_.tensors()) {
+      if (given(*tensor)) names += (names.empty() ? "" : ", ") + tensor->name;
+    }
+    const std::string rows = flags_.statistic_rows.empty() ? "" : " (queries " + flags_.statistic_rows + ")";
+    line("weights", names + rows + ", " + seconds_text(statistics_.seconds));
+    return true;
+  }
+
   bool needs_reference() const {
     return flags_.check || (expected_out_ && !flags_.tolerance) || (expected_lse_ && !flags_.lse_tolerance);
   }
 
-  bool compute_reference() {
+  // compute(threads, progress), with a line that shows how far it is after a second.
+  template <class Compute>
+  bool by_heads(const char* what, const Compute& compute) const {
     ProgressLine line(flags_.quiet);
     const auto start = std::chrono::steady_clock::now();
     const int32_t threads = flags_.threads > 0 ? flags_.threads : default_threads();
-    return reference_of(
-        case_, threads,
-        [&](int64_t done, int64_t of) {
-          if (std::chrono::steady_clock::now() - start > std::chrono::seconds(1)) {
-            line.show(format("float64 reference: head %lld of %lld", static_cast<long long>(done),
-                             static_cast<long long>(of)));
-          }
-          return *interrupted() == 0;
-        },
-        reference_);
+    return compute(threads, [&](int64_t done, int64_t of) {
+      if (std::chrono::steady_clock::now() - start > std::chrono::seconds(1)) {
+        line.show(format("%s: head %lld of %lld", what, static_cast<long long>(done), static_cast<long long>(of)));
+      }
+      return *interrupted() == 0;
+    });
+  }
+
+  bool compute_reference() {
+    return by_heads("float64 reference", [&](int32_t threads, const Progress& progress) {
+      return reference_of(case_, threads, progress, reference_);
+    });
+  }
+
+  bool compare_statistics(std::array<Comparison, 4>& comparisons) const {
+    return by_heads("float64 weights", [&](int32_t threads, const Progress& progress) {
+      return tools::compare_statistics(case_, result_, statistics_, wanted_, reference_, threads, progress,
+                                       comparisons);
+    });
+  }
+
+  bool report_statistics(const std::array<Comparison, 4>& comparisons) const {
+    bool good = true;
+    for (size_t n = 0; n < comparisons.size(); ++n) {
+      const io::Tensor& tensor = *statistics_.tensors()[n];
+      if (given(tensor)) good &= report("", tensor.name, comparisons[n], true);
+    }
+    return good;
   }
 
   int stopped() const {
@@ -276,6 +323,11 @@ class Attend {
       tensors.push_back(output);
       names += (names.empty() ? "" : ", ") + output->name;
     }
+    for (const io::Tensor* output : statistics_.tensors()) {
+      if (!given(*output)) continue;
+      tensors.push_back(output);
+      names += ", " + output->name;
+    }
     if (ends_with(flags_.output, ".npy")) {
       io::write_npy(flags_.output, result_.out);
       names = "out";
@@ -290,6 +342,8 @@ class Attend {
   ProblemCase case_;
   std::optional<io::Tensor> expected_out_, expected_lse_;
   RunResult result_;
+  StatisticsWanted wanted_;
+  StatisticsResult statistics_;
   ReferenceResult reference_;
 };
 
@@ -305,6 +359,20 @@ void add_attend(CLI::App& app, Action& chosen) {
       ->group(output);
   command->add_flag("--no-lse", flags->no_lse, "do not compute lse")->group(output);
   command->add_flag("--state-out", flags->state_out, "also write state_max, state_sum, state_acc")->group(output);
+  command->add_flag("--weights", flags->statistics.weights, "also write weights [batch, q_heads, q_len, kv_len]")
+      ->group(output);
+  command
+      ->add_flag("--column-sums", flags->statistics.column_sums,
+                 "also write column_sums [batch, q_heads, kv_len]: a key's weights, summed over queries")
+      ->group(output);
+  command->add_flag("--row-max", flags->statistics.row_max, "also write row_max: the largest weight of each row")
+      ->group(output);
+  command->add_flag("--row-entropy", flags->statistics.row_entropy, "also write row_entropy, in nats")->group(output);
+  command
+      ->add_option("--statistic-rows", flags->statistic_rows,
+                   "the queries of each sequence that those are of, below 0 from the end (default: all)")
+      ->option_text("A:B")
+      ->group(output);
   command->add_flag("--quiet", flags->quiet, "print nothing but failures")->group(output);
   command->add_option("--repeat", flags->repeat, "run N times and print the best time")
       ->check(check_integer)
@@ -334,6 +402,7 @@ void add_attend(CLI::App& app, Action& chosen) {
       "Expected results in IN (out, lse) are never inputs. Examples:\n"
       "  lanewise attend layer.safetensors --causal -o result.safetensors --check\n"
       "  lanewise attend --q q.npy --k k.npy --v v.npy -o out.npy\n"
+      "  lanewise attend layer.safetensors --causal --column-sums --statistic-rows -32: -o sums.safetensors\n"
       "  lanewise attend layer.safetensors --verify-against out --tolerance 1e-6");
   command->callback([flags, &chosen] { chosen = [flags] { return Attend(*flags).execute(); }; });
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -20,19 +21,9 @@ void advance(lw_const_tensor& tensor, int64_t heads) {
   tensor.data = static_cast<const uint8_t*>(tensor.data) + heads * tensor.stride[1] * bytes_of(tensor.type);
 }
 
-// Query head h alone, as a problem of one head.
 ReferenceResult head_reference(const ProblemCase& c, int64_t h) {
-  lw_problem problem = c.problem;
-  lw_inputs in = c.inputs;
-  const int64_t kv_head = h / group_size(problem);
-  problem.q_heads = problem.kv_heads = 1;
-  for (lw_const_tensor* tensor : {&in.q, &in.mask, &in.bias, &in.state_max, &in.state_sum, &in.state_acc})
-    advance(*tensor, h);
-  for (lw_const_tensor* tensor : {&in.k, &in.v}) advance(*tensor, kv_head);
-  if (in.alibi_slopes != nullptr) in.alibi_slopes += h;
-  if (in.sinks != nullptr) in.sinks += h;
-  if (in.block_indptr != nullptr) in.block_indptr += h * in.block_indptr_stride[1];
-  return reference(problem, in);
+  const HeadProblem head = head_problem(c, h);
+  return reference(head.problem, head.inputs);
 }
 
 // Row numbers as in ReferenceResult.
@@ -42,14 +33,18 @@ size_t reference_row(const ProblemCase& c, int64_t b, int64_t h, int64_t i) {
   return static_cast<size_t>((b * p.q_heads + h) * p.q_len + i);
 }
 
+// Number among all heads' rows of row r of head h.
+size_t row_of_head(const ProblemCase& c, int64_t h, size_t r) {
+  const size_t q_len = c.problem.q_layout == LW_LAYOUT_RAGGED ? 1 : static_cast<size_t>(c.problem.q_len);
+  return (r / q_len * static_cast<size_t>(c.problem.q_heads) + static_cast<size_t>(h)) * q_len + r % q_len;
+}
+
 void insert_head(const ProblemCase& c, int64_t h, const ReferenceResult& head, ReferenceResult& all) {
   const int64_t rows = static_cast<int64_t>(head.lse.size());
   const int64_t dim = c.problem.v_dim;
-  const bool ragged = c.problem.q_layout == LW_LAYOUT_RAGGED;
   all.softcapped = head.softcapped;
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t q_len = ragged ? 1 : c.problem.q_len;
-    const size_t to = static_cast<size_t>((r / q_len * c.problem.q_heads + h) * q_len + r % q_len);
+    const size_t to = row_of_head(c, h, static_cast<size_t>(r));
     const size_t from = static_cast<size_t>(r);
     all.lse[to] = head.lse[from];
     all.score_magnitude[to] = head.score_magnitude[from];
@@ -67,15 +62,6 @@ void for_each_row(const ProblemCase& c, const Visit& visit) {
       for (int64_t i = 0; i < q_len; ++i) visit(b, h, i, reference_row(c, b, h, i));
     }
   }
-}
-
-// The case's problem with the arithmetic that was used: bounds depend on it.
-lw_problem problem_as_run(const ProblemCase& c, const RunResult& run) {
-  lw_problem problem = c.problem;
-  const char* arithmetic = run.explanation.arithmetic;
-  const bool native = arithmetic != nullptr && std::string(arithmetic) == "native_bf16";
-  problem.arithmetic = native ? LW_ARITHMETIC_NATIVE_BF16 : LW_ARITHMETIC_CANONICAL;
-  return problem;
 }
 
 double allowed_out(const ProblemCase& c, const RunResult& run, const ReferenceResult& reference, size_t row,
@@ -117,6 +103,41 @@ Comparison compare(const ProblemCase& c, const io::Tensor& output, bool lse, con
 
 }  // namespace
 
+lw_problem problem_as_run(const ProblemCase& c, const RunResult& run) {
+  lw_problem problem = c.problem;
+  const char* arithmetic = run.explanation.arithmetic;
+  const bool native = arithmetic != nullptr && std::string(arithmetic) == "native_bf16";
+  problem.arithmetic = native ? LW_ARITHMETIC_NATIVE_BF16 : LW_ARITHMETIC_CANONICAL;
+  return problem;
+}
+
+HeadProblem head_problem(const ProblemCase& c, int64_t h) {
+  HeadProblem head = {c.problem, c.inputs};
+  lw_problem& problem = head.problem;
+  lw_inputs& in = head.inputs;
+  const int64_t kv_head = h / group_size(problem);
+  problem.q_heads = problem.kv_heads = 1;
+  for (lw_const_tensor* tensor : {&in.q, &in.mask, &in.bias, &in.state_max, &in.state_sum, &in.state_acc})
+    advance(*tensor, h);
+  for (lw_const_tensor* tensor : {&in.k, &in.v}) advance(*tensor, kv_head);
+  if (in.alibi_slopes != nullptr) in.alibi_slopes += h;
+  if (in.sinks != nullptr) in.sinks += h;
+  if (in.block_indptr != nullptr) in.block_indptr += h * in.block_indptr_stride[1];
+  return head;
+}
+
+ReferenceResult head_of(const ProblemCase& c, const ReferenceResult& all, int64_t h) {
+  ReferenceResult head;
+  head.softcapped = all.softcapped;
+  const size_t rows = all.lse.size() / static_cast<size_t>(c.problem.q_heads);
+  for (size_t r = 0; r < rows; ++r) {
+    const size_t from = row_of_head(c, h, r);
+    head.lse.push_back(all.lse[from]);
+    head.score_magnitude.push_back(all.score_magnitude[from]);
+  }
+  return head;
+}
+
 bool reference_of(const ProblemCase& c, int32_t threads, const Progress& progress, ReferenceResult& result) {
   const lw_problem& p = c.problem;
   const int64_t rows = p.q_heads * (p.q_layout == LW_LAYOUT_RAGGED ? p.total_q : p.batch * p.q_len);
@@ -125,19 +146,27 @@ bool reference_of(const ProblemCase& c, int32_t threads, const Progress& progres
     values->assign(static_cast<size_t>(rows), 0.0);
   }
   result.blocks.assign(static_cast<size_t>(rows), 0);
+  return each_head(p.q_heads, threads, progress, [&](int64_t h) -> std::function<void()> {
+    auto head = std::make_shared<ReferenceResult>(head_reference(c, h));
+    return [&c, &result, h, head] { insert_head(c, h, *head, result); };
+  });
+}
+
+bool each_head(int64_t heads, int32_t threads, const Progress& progress,
+               const std::function<std::function<void()>(int64_t)>& compute) {
   std::mutex mutex;
   std::exception_ptr failure;
   int64_t next = 0, done = 0;
   bool stopped = false;
   const auto work = [&] {
     std::unique_lock<std::mutex> lock(mutex);
-    while (next < p.q_heads && !failure && !stopped) {
+    while (next < heads && !failure && !stopped) {
       const int64_t h = next++;
       lock.unlock();
-      ReferenceResult head;
+      std::function<void()> deliver;
       std::exception_ptr thrown;
       try {
-        head = head_reference(c, h);
+        deliver = compute(h);
       } catch (...) {
         thrown = std::current_exception();
       }
@@ -146,13 +175,13 @@ bool reference_of(const ProblemCase& c, int32_t threads, const Progress& progres
         failure = thrown;
         return;
       }
-      insert_head(c, h, head, result);
-      stopped = !progress(++done, p.q_heads);
+      deliver();
+      stopped = !progress(++done, heads);
     }
   };
   std::vector<std::thread> pool;
   try {
-    for (int64_t t = 1; t < std::min<int64_t>(threads, p.q_heads); ++t) pool.emplace_back(work);
+    for (int64_t t = 1; t < std::min<int64_t>(threads, heads); ++t) pool.emplace_back(work);
   } catch (const std::exception&) {  // fewer threads, then
   }
   work();

@@ -16,6 +16,22 @@ using Progress = std::function<bool(int64_t done, int64_t of)>;
 // The reference for all heads, on several threads. False when stopped.
 bool reference_of(const ProblemCase& c, int32_t threads, const Progress& progress, ReferenceResult& result);
 
+// Calls compute(h) for all heads on several threads, and what it returns one after the other. False when stopped.
+bool each_head(int64_t heads, int32_t threads, const Progress& progress,
+               const std::function<std::function<void()>(int64_t h)>& compute);
+
+// Query head h alone, as a problem of one head; its rows of a reference of all heads: lse and what its bound is made
+// of.
+struct HeadProblem {
+  lw_problem problem;
+  lw_inputs inputs;
+};
+HeadProblem head_problem(const ProblemCase& c, int64_t h);
+ReferenceResult head_of(const ProblemCase& c, const ReferenceResult& all, int64_t h);
+
+// The case's problem with the arithmetic that was used: bounds depend on it.
+lw_problem problem_as_run(const ProblemCase& c, const RunResult& run);
+
 // Of out or lse against something better. Rows are compared where they belong to a sequence.
 struct Comparison {
   double largest_error = 0;  // inf where one side is NaN and the other is not

@@ -125,7 +125,6 @@ int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions option
 
 int explain(const ExplainFlags& flags) {
   const RunOptions options = run_options(flags);
-  if (flags.column_sums) throw Error("--column-sums is not in this version yet");
   const lanewise::Problem problem = problem_of(flags);
   const lanewise::Plan plan = make_plan(problem, flags.target);
   const int32_t threads = options.executor == "caller" ? 1 : options.threads > 0 ? options.threads : default_threads();

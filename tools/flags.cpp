@@ -126,7 +126,6 @@ void add_problem_flags(CLI::App& app, Flags& flags) {
   app.add_option("--executor", flags.executor, "who runs the tasks (default openmp)")
       ->option_text("openmp|caller|callback|parts")
       ->group(run);
-  app.add_flag("--column-sums", flags.column_sums, "sums of the attention weights over queries")->group(run);
 }
 
 std::vector<int64_t> parse_integers(const std::string& what, const std::string& text, size_t count) {

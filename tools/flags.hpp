@@ -38,7 +38,6 @@ struct Flags {
   int64_t pad = 0;
   std::string block_mask;  // "ROWS,KEYS"
   int64_t mask_tail = 0;
-  bool column_sums = false;
 };
 
 // A tensor that a file may hold or a flag may name.

@@ -88,6 +88,12 @@ int64_t Placed::rows() const {
   return rows;
 }
 
+void Placed::clear() {
+  const size_t row = row_bytes(row_size()), stride = row_bytes(row_size() + pad_);
+  for (int64_t r = 0; r < rows() && row != 0; ++r)
+    std::memset(data_.bytes.data() + static_cast<size_t>(r) * stride, 0, row);
+}
+
 lw_const_tensor Placed::input(const Axes& axes, int32_t type) const {
   lw_const_tensor view = {};
   view.data = data_.bytes.data();

@@ -34,6 +34,9 @@ class Placed {
   // Every byte poisoned, 0xff: NaN in all float types.
   static Placed poisoned(std::string name, io::Type type, std::vector<int64_t> shape, int64_t pad);
 
+  // Zeros in every element; what lies behind rows stays as it is.
+  void clear();
+
   bool given() const { return given_; }
   const std::string& name() const { return data_.name; }
   io::Type type() const { return data_.type; }

@@ -42,7 +42,7 @@ class Runner {
  public:
   Runner(const ProblemCase& c, const RunOptions& options, RunResult& result)
       : case_(c), options_(options), result_(result), plan_(make_plan(c.problem, options.target)) {
-    threads_ = options.executor == "caller" ? 1 : options.threads > 0 ? options.threads : default_threads();
+    threads_ = threads_of(options);
     const int64_t size = plan_.workspace_size(threads_);
     workspace_ = io::Buffer(static_cast<size_t>(std::max<int64_t>(size, 0)));
     result_.threads = threads_;
@@ -67,12 +67,8 @@ class Runner {
   }
 
   lanewise::Status run_whole(const lanewise::Outputs& outputs) {
-    lanewise::Executor executor = options_.executor == "caller" ? lanewise::Executor::caller()
-                                  : options_.executor == "callback"
-                                      ? lanewise::Executor::callback(&threads_, parallel_for, threads_)
-                                      : lanewise::Executor::openmp(options_.threads);
-    executor.should_stop = options_.should_stop;
-    return plan_.run(case_.inputs, outputs, workspace_.data(), static_cast<int64_t>(workspace_.size()), executor);
+    return plan_.run(case_.inputs, outputs, workspace_.data(), static_cast<int64_t>(workspace_.size()),
+                     executor_of(options_, threads_));
   }
 
   // As an engine's own thread team would: everyone does a part, then waits.
@@ -140,6 +136,19 @@ RunOptions run_options(const Flags& flags) {
     return options;
   }
   throw Error("--executor " + io::quote(flags.executor) + ": openmp, caller, callback and parts are allowed");
+}
+
+lanewise::Executor executor_of(const RunOptions& options, const int32_t& threads) {
+  lanewise::Executor executor = lanewise::Executor::openmp(options.threads);
+  if (options.executor == "caller") executor = lanewise::Executor::caller();
+  if (options.executor == "callback")
+    executor = lanewise::Executor::callback(const_cast<int32_t*>(&threads), parallel_for, threads);
+  executor.should_stop = options.should_stop;
+  return executor;
+}
+
+int32_t threads_of(const RunOptions& options) {
+  return options.executor == "caller" ? 1 : options.threads > 0 ? options.threads : default_threads();
 }
 
 void require(const lanewise::Status& status) {

@@ -39,6 +39,12 @@ struct RunResult {
 
 RunResult run_case(const ProblemCase& c, const RunOptions& options);
 
+// The executor that the options ask for; parts of a team are run as by OpenMP. `threads` outlives it.
+lanewise::Executor executor_of(const RunOptions& options, const int32_t& threads);
+
+// Threads that a run's workspace is for.
+int32_t threads_of(const RunOptions& options);
+
 // A plan, with the library's message as an Error.
 lanewise::Plan make_plan(const lanewise::Problem& problem, const std::string& target);
 

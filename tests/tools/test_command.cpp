@@ -214,8 +214,9 @@ TEST_CASE("attend: ragged and paged storage give the bits of each sequence alone
   write(dir / "ragged", ragged);
   write(dir / "paged", paged);
   for (const char* storage : {"ragged", "paged"}) {
-    const Outcome outcome = lanewise_command({"attend", dir / storage, "--causal", "--layout", "blhd", "--check", "-o",
-                                              dir / (std::string(storage) + ".safetensors")});
+    const Outcome outcome = lanewise_command(
+        {"attend", dir / storage, "--causal", "--layout", "blhd", "--check", "--weights", "--column-sums", "--row-max",
+         "--row-entropy", "--statistic-rows", "-4:", "-o", dir / (std::string(storage) + ".safetensors")});
     INFO(outcome.out << outcome.err);
     REQUIRE(outcome.code == 0);
   }
