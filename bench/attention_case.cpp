@@ -53,6 +53,23 @@ bool parse_size(const std::string& text, const std::string& prefix, int64_t& num
   return parse_number(text, prefix, number) && number >= 1;
 }
 
+struct ComputesName {
+  Computes computes;
+  const char* name;
+};
+constexpr ComputesName kComputes[] = {{Computes::kAttention, "attention"},
+                                      {Computes::kColumnSums, "column_sums"},
+                                      {Computes::kRowStatistics, "row_statistics"},
+                                      {Computes::kWeights, "weights"}};
+
+std::string what_text(const AttentionCase& c) {
+  if (c.onednn) return "onednn";
+  for (const ComputesName& what : kComputes) {
+    if (what.computes == c.computes) return what.name;
+  }
+  return "?";
+}
+
 std::string rule_text(const AttentionCase& c) {
   std::string text;
   const auto add = [&](bool given, const std::string& rule) {
@@ -167,8 +184,8 @@ int64_t element_size(int32_t type) { return type == LW_TYPE_F32 ? 4 : 2; }
 
 std::string name_of(const AttentionCase& c) {
   std::ostringstream name;
-  name << (c.onednn ? "onednn" : "attention") << '/' << type_text(c.q_type) << '_' << type_text(c.kv_type) << '/'
-       << arithmetic_text(c) << '/' << rule_text(c) << "/q" << c.q_len << "_kv" << c.kv_len << "/b" << c.batch;
+  name << what_text(c) << '/' << type_text(c.q_type) << '_' << type_text(c.kv_type) << '/' << arithmetic_text(c) << '/'
+       << rule_text(c) << "/q" << c.q_len << "_kv" << c.kv_len << "/b" << c.batch;
   if (c.decodes > 0) name << '+' << c.decodes;
   name << "_h" << c.q_heads << '_' << c.kv_heads << "/d" << c.qk_dim;
   if (c.v_dim != c.qk_dim) name << '_' << c.v_dim;
@@ -181,6 +198,9 @@ bool parse_name(const std::string& name, AttentionCase& result) {
   if (parts.size() != 10) return false;
   AttentionCase c;
   c.onednn = parts[0] == "onednn";
+  for (const ComputesName& what : kComputes) {
+    if (parts[0] == what.name) c.computes = what.computes;
+  }
   const std::vector<std::string> types = split(parts[1], '_');
   const std::vector<std::string> lengths = split(parts[4], '_');
   const std::vector<std::string> heads = split(parts[5], '_');
@@ -243,10 +263,14 @@ double visible_scores(const AttentionCase& c) {
   return pairs * static_cast<double>(c.q_heads);
 }
 
-double flops_of(const AttentionCase& c) { return 2 * visible_scores(c) * static_cast<double>(c.qk_dim + c.v_dim); }
+double flops_of(const AttentionCase& c) {
+  const int64_t dims = c.computes == Computes::kAttention ? c.qk_dim + c.v_dim : c.qk_dim;
+  return 2 * visible_scores(c) * static_cast<double>(dims);
+}
 
 double key_bytes_of(const AttentionCase& c) {
-  const int64_t row = element_size(c.kv_type) * (c.v_in_k ? c.qk_dim : c.qk_dim + c.v_dim) * c.kv_heads;
+  const bool keys_alone = c.v_in_k || c.computes != Computes::kAttention;
+  const int64_t row = element_size(c.kv_type) * (keys_alone ? c.qk_dim : c.qk_dim + c.v_dim) * c.kv_heads;
   double bytes = 0;
   for (const Sequence& sequence : sequences_of(c)) {
     // Bounds go up with the query, so the first and the last query's keys span all of them.

@@ -1,7 +1,9 @@
 // A bench case and its name, which says everything about it:
 //
-//   attention/<types>/<arithmetic>/<rule>/q<q_len>_kv<kv_len>/b<batch>_h<q_heads>_<kv_heads>/d<dim>/<layout>/<target>/t<n>
+//   <what>/<types>/<arithmetic>/<rule>/q<q_len>_kv<kv_len>/b<batch>_h<q_heads>_<kv_heads>/d<dim>/<layout>/<target>/t<n>
 //
+//   what        attention; column_sums, row_statistics (maxima and entropies) or weights: those alone, by
+//               lw_run_statistics from a run's lse
 //   types       <q type>_<kv type>: f32, bf16, f16
 //   arithmetic  canonical, native_bf16
 //   rule        full, causal, window<left>_<right> (-1: open), mask<n> (bool, for all heads, n % of its 128 x 128 tiles
@@ -26,7 +28,10 @@ namespace lanewise::bench {
 
 enum class Kernel { kChosen, kKeysInLanes, kRowsInLanes };
 
+enum class Computes { kAttention, kColumnSums, kRowStatistics, kWeights };
+
 struct AttentionCase {
+  Computes computes = Computes::kAttention;
   bool onednn = false;
   int32_t q_type = LW_TYPE_F32, kv_type = LW_TYPE_F32;
   int32_t arithmetic = LW_ARITHMETIC_CANONICAL;
@@ -63,10 +68,10 @@ std::vector<Sequence> sequences_of(const AttentionCase& c);
 // Pairs of query and key that the rules let see each other, over all heads and sequences.
 double visible_scores(const AttentionCase& c);
 
-// Multiply-adds of visible scores, as two operations each.
+// Multiply-adds of visible scores (and values), as two operations each.
 double flops_of(const AttentionCase& c);
 
-// Bytes of the keys and values that some query sees.
+// Bytes of the keys (and values) that some query sees.
 double key_bytes_of(const AttentionCase& c);
 
 }  // namespace lanewise::bench

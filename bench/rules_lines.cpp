@@ -51,6 +51,22 @@ PromiseGroup dense_rules(int64_t heads) {
   return builder.take();
 }
 
+// A second pass over scores, without values.
+PromiseGroup statistics(int64_t q_len, int64_t heads) {
+  GroupBuilder builder;
+  AttentionCase c = basic_case(2048, 128, heads);
+  c.q_len = q_len;
+  const size_t run = builder.add(c);
+  const auto line = [&](Computes computes, double asked, const std::string& text) {
+    c.computes = computes;
+    const std::string rows = q_len == c.kv_len ? "" : " of " + std::to_string(q_len) + " rows";
+    builder.ratio(Measure::kTimeRatio, builder.add(c), run, asked, text + rows + ", time over the run's");
+  };
+  line(Computes::kColumnSums, 0.6, "column sums of weights");
+  line(Computes::kRowStatistics, 0.6, "row maxima and entropies");
+  return builder.take();
+}
+
 }  // namespace
 
 std::vector<PromiseGroup> rule_promises() {
@@ -59,6 +75,8 @@ std::vector<PromiseGroup> rule_promises() {
   groups.push_back(window_decode(decode_case(65536, 128, 8, 8, 1), "decode, window 512"));
   groups.push_back(dense_rules(2));
   groups.push_back(dense_rules(32));
+  groups.push_back(statistics(2048, 2));
+  groups.push_back(statistics(32, 32));
   return groups;
 }
 
