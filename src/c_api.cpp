@@ -19,6 +19,12 @@ using namespace lanewise;
 
 namespace {
 
+lw_status check_part(int32_t ith, int32_t nth) {
+  if (nth < 1) return failure(LW_INVALID_ARGUMENT, "nth is %d; allowed is 1 or more", nth);
+  if (ith < 0 || ith >= nth) return failure(LW_INVALID_ARGUMENT, "ith is %d; allowed is 0 ... %d", ith, nth - 1);
+  return ok();
+}
+
 bool has_rows(const Run& run) { return run.problem.batch > 0 && run.problem.q_len > 0; }
 
 }  // namespace
@@ -65,8 +71,7 @@ LW_API lw_status lw_run_part(const lw_plan* plan, const lw_inputs* inputs, const
                              int64_t workspace_bytes, int32_t phase, int32_t ith, int32_t nth) {
   if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
   if (phase < 0 || phase > 1) return failure(LW_INVALID_ARGUMENT, "phase is %d; allowed is 0 ... 1", phase);
-  if (nth < 1) return failure(LW_INVALID_ARGUMENT, "nth is %d; allowed is 1 or more", nth);
-  if (ith < 0 || ith >= nth) return failure(LW_INVALID_ARGUMENT, "ith is %d; allowed is 0 ... %d", ith, nth - 1);
+  if (const lw_status s = check_part(ith, nth); s.code != LW_OK) return s;
   Run run;
   if (const lw_status s = check_run(plan->problem, inputs, outputs, run); s.code != LW_OK) return s;
   if (!has_rows(run)) return ok();
@@ -92,6 +97,22 @@ LW_API lw_status lw_run_statistics(const lw_plan* plan, const lw_inputs* inputs,
   const int32_t threads =
       static_cast<int32_t>(std::clamp<int64_t>(threads_for(checked), 1, std::max<int64_t>(1, room)));
   return execute_statistics(*plan, call, workspace, threads, checked);
+}
+
+LW_API lw_status lw_run_statistics_part(const lw_plan* plan, const lw_inputs* inputs, const lw_const_tensor* lse,
+                                        const lw_statistics* statistics, void* workspace, int64_t workspace_bytes,
+                                        int32_t ith, int32_t nth) {
+  if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
+  if (const lw_status s = check_part(ith, nth); s.code != LW_OK) return s;
+  StatisticsRun call;
+  if (const lw_status s = check_statistics(plan->problem, inputs, lse, statistics, call); s.code != LW_OK) return s;
+  if (call.run.problem.batch == 0) return ok();
+  if (has_rows(call.run)) {
+    const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, nth), nth);
+    if (s.code != LW_OK) return s;
+  }
+  execute_statistics_part(*plan, call, workspace, ith, nth);
+  return ok();
 }
 
 LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, const lw_outputs* outputs,

@@ -261,12 +261,25 @@ lw_status check_statistics(const lw_problem& planned, const lw_inputs* inputs, c
 lw_status execute_statistics(const lw_plan& plan, const StatisticsRun& statistics, void* workspace, int32_t threads,
                              const lw_executor& executor) {
   int32_t workers = threads;
-  const StatisticsWork work = work_of(plan, statistics, workers);
+  const StatisticsWork work = [&] {
+    const FpEnvironment environment;  // the host may round otherwise
+    return work_of(plan, statistics, workers);
+  }();
   Share share{work, static_cast<char*>(workspace), executor.should_stop};
   on_workers(executor, workers, &run_share, &share);
   if (share.stopped.load(std::memory_order_relaxed))
     return failure(LW_STOPPED, "stopped by should_stop; outputs are incomplete");
   return ok();
+}
+
+void execute_statistics_part(const lw_plan& plan, const StatisticsRun& statistics, void* workspace, int32_t ith,
+                             int32_t nth) {
+  const FpEnvironment environment;
+  int32_t threads = nth;
+  const StatisticsWork work = work_of(plan, statistics, threads);
+  char* const scratch = static_cast<char*>(workspace) + ith * plan.task_scratch;
+  Cursor cursor;
+  for (int64_t task = ith; cursor.seek(work, task); task += nth) plan.kernels.weights(task_at(work, cursor, scratch));
 }
 
 }  // namespace lanewise

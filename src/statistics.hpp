@@ -35,4 +35,8 @@ lw_status check_statistics(const lw_problem& planned, const lw_inputs* inputs, c
 lw_status execute_statistics(const lw_plan& plan, const StatisticsRun& statistics, void* workspace, int32_t threads,
                              const lw_executor& executor);
 
+// Every nth task from number ith on, on the calling thread.
+void execute_statistics_part(const lw_plan& plan, const StatisticsRun& statistics, void* workspace, int32_t ith,
+                             int32_t nth);
+
 }  // namespace lanewise

@@ -51,6 +51,7 @@ TEST_CASE("the structs of 0.1 stay the shortest accepted") {
   CHECK(kOldestSize<lw_problem> <= static_cast<int64_t>(sizeof(lw_problem)));
   CHECK(kOldestSize<lw_inputs> <= static_cast<int64_t>(sizeof(lw_inputs)));
   CHECK(kOldestSize<lw_outputs> <= static_cast<int64_t>(sizeof(lw_outputs)));
+  CHECK(kOldestSize<lw_statistics> <= static_cast<int64_t>(sizeof(lw_statistics)));
   CHECK(kOldestSize<lw_executor> <= static_cast<int64_t>(sizeof(lw_executor)));
   CHECK(kOldestSize<lw_options> <= static_cast<int64_t>(sizeof(lw_options)));
   CHECK(kOldestSize<lw_explanation> <= static_cast<int64_t>(sizeof(lw_explanation)));

@@ -128,6 +128,23 @@ TEST_CASE("wrong statistics calls are refused before the first write") {
   }
 }
 
+TEST_CASE("wrong parts are refused, and parts check all the rest") {
+  Call call;
+  const auto part = [&](int32_t ith, int32_t nth) {
+    return lw_run_statistics_part(call.made, call.inputs, call.lse, call.statistics, call.workspace,
+                                  call.workspace_size, ith, nth);
+  };
+  CHECK(std::string(part(0, 0).message) == "nth is 0; allowed is 1 or more");
+  CHECK(std::string(part(-1, 2).message) == "ith is -1; allowed is 0 ... 1");
+  CHECK(std::string(part(2, 2).message) == "ith is 2; allowed is 0 ... 1");
+  CHECK(std::string(part(0, 1000).message).find("workspace_size is") == 0);  // it is for two
+  call.lse = nullptr;
+  CHECK(std::string(part(0, 2).message) == "lse is a null pointer");
+  call.made = nullptr;
+  CHECK(std::string(part(0, 2).message) == "plan is a null pointer");
+  CHECK(call.untouched());
+}
+
 TEST_CASE("values, states and sinks may be missing, rows may be any") {
   Call call;
   call.p.inputs.v = lw_const_tensor();

@@ -61,7 +61,7 @@ TEST_CASE("several panels and key ranges: any threads and executor, any wanted o
   for_each_target([&](const std::string& target) {
     const Statistics right = run_with_statistics(c, all, {target, 1, Runner::kCaller});
     for (const int32_t threads : {1, 2, 7}) {
-      for (const Runner runner : {Runner::kOpenmp, Runner::kCallback}) {
+      for (const Runner runner : {Runner::kOpenmp, Runner::kCallback, Runner::kPartsReversed}) {
         for (int wanted = 1; wanted < 16; ++wanted) {
           StatisticsRequest some;
           some.weights = wanted & 1;

@@ -13,22 +13,6 @@
 namespace lanewise::tools {
 namespace {
 
-// Calls work(i) for i in 0 ... n - 1 on n threads, the caller's among them; where a thread cannot be made, on the
-// caller's.
-template <class Work>
-void on_threads(int64_t n, const Work& work) {
-  std::vector<std::thread> threads;
-  int64_t i = 1;
-  try {
-    threads.reserve(static_cast<size_t>(n));
-    for (; i < n; ++i) threads.emplace_back(work, i);
-  } catch (const std::exception&) {
-  }
-  work(int64_t{0});
-  for (; i < n; ++i) work(i);
-  for (std::thread& thread : threads) thread.join();
-}
-
 // A simple pool for LW_EXECUTOR_CALLBACK: as many threads as asked for take indices from a counter.
 void parallel_for(void* context, int64_t n, lw_share share, void* argument) {
   const int64_t threads = std::min<int64_t>(n, *static_cast<const int32_t*>(context));
@@ -136,6 +120,19 @@ RunOptions run_options(const Flags& flags) {
     return options;
   }
   throw Error("--executor " + io::quote(flags.executor) + ": openmp, caller, callback and parts are allowed");
+}
+
+void on_threads(int64_t n, const std::function<void(int64_t)>& work) {
+  std::vector<std::thread> threads;
+  int64_t i = 1;
+  try {
+    threads.reserve(static_cast<size_t>(n));
+    for (; i < n; ++i) threads.emplace_back(work, i);
+  } catch (const std::exception&) {
+  }
+  work(int64_t{0});
+  for (; i < n; ++i) work(i);
+  for (std::thread& thread : threads) thread.join();
 }
 
 lanewise::Executor executor_of(const RunOptions& options, const int32_t& threads) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,11 @@ struct RunResult {
 
 RunResult run_case(const ProblemCase& c, const RunOptions& options);
 
-// The executor that the options ask for; parts of a team are run as by OpenMP. `threads` outlives it.
+// Calls work(i) for i in 0 ... n - 1 on n threads, the caller's among them, as an engine's own team would; where a
+// thread cannot be made, on the caller's.
+void on_threads(int64_t n, const std::function<void(int64_t)>& work);
+
+// The executor that the options ask for; not of parts. `threads` outlives it.
 lanewise::Executor executor_of(const RunOptions& options, const int32_t& threads);
 
 // Threads that a run's workspace is for.

@@ -40,6 +40,24 @@ int64_t parse_integer(const std::string& text, int64_t otherwise, const std::str
   return value;
 }
 
+lanewise::Status run_once(const lanewise::Plan& plan, const ProblemCase& c, const lw_const_tensor& lse,
+                          const lanewise::Statistics& statistics, io::Buffer& workspace, const RunOptions& options,
+                          const int32_t& threads) {
+  const int64_t size = static_cast<int64_t>(workspace.size());
+  if (options.executor != "parts") {
+    return plan.run_statistics(c.inputs, lse, statistics, workspace.data(), size, executor_of(options, threads));
+  }
+  std::vector<lanewise::Status> statuses(static_cast<size_t>(threads));
+  on_threads(threads, [&](int64_t ith) {
+    statuses[static_cast<size_t>(ith)] =
+        plan.run_statistics_part(c.inputs, lse, statistics, workspace.data(), size, static_cast<int32_t>(ith), threads);
+  });
+  for (const lanewise::Status& status : statuses) {
+    if (!status) return status;
+  }
+  return {};
+}
+
 }  // namespace
 
 void parse_rows(const std::string& text, StatisticsWanted& wanted) {
@@ -109,9 +127,7 @@ StatisticsResult run_statistics(const ProblemCase& c, const RunOptions& options,
   std::copy(stride.begin(), stride.end(), known.stride);
   for (int64_t i = 0; i < options.repeat; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    const lanewise::Status status =
-        plan.run_statistics(c.inputs, known, statistics, workspace.data(), static_cast<int64_t>(workspace.size()),
-                            executor_of(options, threads));
+    const lanewise::Status status = run_once(plan, c, known, statistics, workspace, options, threads);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (status.code() == LW_STOPPED) {
       result.stopped = true;

@@ -368,6 +368,13 @@ LW_API lw_status lw_run_statistics(const lw_plan* plan, const lw_inputs* inputs,
                                    const lw_statistics* statistics, void* workspace, int64_t workspace_size,
                                    const lw_executor* executor);
 
+/* Part `ith` of `nth` of the same, for callers with a thread team of their own: each thread calls it with its own ith and
+ * otherwise equal arguments. One phase: the caller's barrier follows before the results are read. workspace as for
+ * lw_run with nth threads. Any thread may do any part, in any order. */
+LW_API lw_status lw_run_statistics_part(const lw_plan* plan, const lw_inputs* inputs, const lw_const_tensor* lse,
+                                        const lw_statistics* statistics, void* workspace, int64_t workspace_size,
+                                        int32_t ith, int32_t nth);
+
 /* Plan, workspace, run in one call. executor may be NULL. */
 LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, const lw_outputs* outputs,
                            const lw_executor* executor);

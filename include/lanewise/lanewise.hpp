@@ -151,6 +151,10 @@ class Plan {
                         const lw_executor& executor = Executor()) const noexcept {
     return lw_run_statistics(plan_, &inputs, &lse, &statistics, workspace, workspace_size, &executor);
   }
+  Status run_statistics_part(const lw_inputs& inputs, const lw_const_tensor& lse, const lw_statistics& statistics,
+                             void* workspace, int64_t workspace_size, int32_t ith, int32_t nth) const noexcept {
+    return lw_run_statistics_part(plan_, &inputs, &lse, &statistics, workspace, workspace_size, ith, nth);
+  }
   lw_explanation explain(int32_t threads) const noexcept {
     lw_explanation explanation = lw_explanation();
     explanation.struct_size = sizeof explanation;

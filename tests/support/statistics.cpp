@@ -130,8 +130,15 @@ Statistics run_statistics(const PreparedPlan& plan, const Prepared& p, const Arr
   Statistics result;
   result.target = how.target;
   how.before();
-  result.status = lw_run_statistics(plan.get(), &inputs, &to.lse, &to.statistics, size ? workspace.data() : nullptr,
-                                    size, &executor);
+  void* const scratch = size ? workspace.data() : nullptr;
+  if (how.runner == Runner::kPartsReversed) {
+    for (int32_t ith = how.threads - 1; ith >= 0 && result.status.code == LW_OK; --ith) {
+      result.status =
+          lw_run_statistics_part(plan.get(), &inputs, &to.lse, &to.statistics, scratch, size, ith, how.threads);
+    }
+  } else {
+    result.status = lw_run_statistics(plan.get(), &inputs, &to.lse, &to.statistics, scratch, size, &executor);
+  }
   how.after();
   count_case(how.target);
   if (!workspace.canaries_intact()) result.damage += "workspace: wrote outside; ";
