@@ -120,6 +120,7 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   plan.task_scratch =
       static_cast<int64_t>(std::max(plan.kernels.rows_scratch_size(p.qk_dim, p.v_dim, tiles, true, true),
                                     plan.kernels.keys_scratch_size(p.qk_dim, p.v_dim, few_rows)));
+  plan.work_per_thread = kWorkPerThread;
   return ok();
 }
 

@@ -11,9 +11,10 @@ struct lw_plan {
   lw_problem problem;  // checked: scale and arithmetic resolved
   int64_t target;      // Highway's bit
   lanewise::KernelTable kernels;
-  int64_t piece_rows;     // most rows of a panel that is cut over keys: one tile
-  int64_t together_rows;  // the same of several kv heads together
-  int64_t task_scratch;   // bytes of one worker's scratch
+  int64_t piece_rows;      // most rows of a panel that is cut over keys: one tile
+  int64_t together_rows;   // the same of several kv heads together
+  int64_t task_scratch;    // bytes of one worker's scratch
+  double work_per_thread;  // multiply-adds below which no further thread is woken: kWorkPerThread; less in tests
 };
 
 namespace lanewise {
@@ -49,8 +50,8 @@ inline constexpr int32_t kMaxCutThreads = 4096;
 
 // Below this many multiply-adds a thread, waking another thread costs more than it brings (docs/PERFORMANCE.md).
 inline constexpr double kWorkPerThread = 1e6;
-inline int32_t threads_worth_waking(double multiply_adds, int32_t threads) {
-  const double worth = 1 + multiply_adds / kWorkPerThread;
+inline int32_t threads_worth_waking(double multiply_adds, int32_t threads, double work_per_thread = kWorkPerThread) {
+  const double worth = 1 + multiply_adds / work_per_thread;
   return worth < threads ? static_cast<int32_t>(worth) : threads;
 }
 

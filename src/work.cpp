@@ -52,7 +52,7 @@ Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& thre
   const bool native = run.problem.arithmetic == LW_ARITHMETIC_NATIVE_BF16;
   const bool pack_k = paged || (native ? strides_need_packing(run.inputs.k) : must_pack(run.inputs.k));
   const bool pack_v = paged || must_pack(run.inputs.v);
-  threads = threads_worth_waking(multiply_adds(run), threads);
+  threads = threads_worth_waking(multiply_adds(run), threads, plan.work_per_thread);
   const Rules rules = rules_of(run.problem, run.inputs.q_positions != nullptr);
   const int64_t heads_together = rules.plain() && !native ? heads_together_of(run) : 1;
   Cut cut = {plan, run, rules, panel_tiles_of(plan, run.problem, threads), heads_together, kNeverCut};
@@ -88,7 +88,7 @@ int64_t tasks_at_capacity(const lw_plan& plan, int32_t threads) {
   one.problem.q_heads = group_size(p);
   one.problem.kv_heads = 1;
   const double alike = static_cast<double>(p.batch) * static_cast<double>(p.kv_heads);
-  threads = threads_worth_waking(alike * multiply_adds(one), threads);
+  threads = threads_worth_waking(alike * multiply_adds(one), threads, plan.work_per_thread);
   Cut cut = {plan, one, rules_of(p, false), panel_tiles_of(plan, p, threads), 1, kNeverCut};
   int64_t tasks = panels_of(plan, p.q_len, cut.panel_tiles).count;
   if (threads > 1 && tasks <= kMostPanels) {

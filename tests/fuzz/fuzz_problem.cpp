@@ -61,16 +61,23 @@ void draw_sizes(Draw& draw, FuzzProblem& p) {
   f[kQkDim] = draw_dim(draw);
   f[kVDim] = draw.rarely(2) ? f[kQkDim] : draw_dim(draw);
   f[kStream] = 1 + 8 * draw.below(4096);
+  bool many_rows = false;
   if (draw.rarely(24)) {  // more than one span
     f[kKvLen] = draw.within(4000, 9000);
     f[kQkDim] = draw.within(1, 6);
     f[kVDim] = draw.within(1, 6);
     f[kQLen] = draw.within(1, 3);
     f[kContinued] = f[kKvLen] > kSpan && draw.rarely(2);
+  } else if (draw.rarely(16)) {  // a task is several tiles of rows: cheap where the rest is small
+    many_rows = true;
+    f[kKvLen] = draw.within(1, 9);
+    f[kQkDim] = draw.within(1, 3);
+    f[kVDim] = draw.within(1, 3);
+    f[kQLen] = draw.within(100, 300);
   }
   // The reference and the scalar program take the time, not the library; below 10^6 it uses one thread and cuts nothing.
   // So most problems are tiny: two in five have some thousand multiply-adds, one in 36 more than 10^5, one in 165 10^6.
-  int64_t most = 1024;
+  int64_t most = many_rows ? 65536 : 1024;
   while (most < 4000000 && draw.below(5) < 3) most *= 2;
   constexpr Field kLess[] = {kBatch, kGroup, kKvHeads, kQLen, kQkDim, kVDim};
   const auto halve = [&](Field less) { f[less] = (f[less] + 1) / 2; };
@@ -238,13 +245,17 @@ struct Checker {
     if (!prepared) prepared = last.prepare(p[kStream] & 8 ? Edge::kEnd : Edge::kStart);
     const PreparedPlan plan(prepared->problem, target);
     if (plan.status().code != LW_OK) return plan.status().message;
-    // All panels by rows-in-lanes, then by keys-in-lanes up to its most rows.
-    lanewise::KernelTable& kernels = const_cast<lw_plan*>(plan.get())->kernels;
-    kernels.few_rows = 0;
-    const Result rows = plan.run(*prepared, {target, 1, Runner::kCaller});
-    kernels.few_rows = kMaxFewRows;
-    const Result few =
-        plan.run(*prepared, {target, static_cast<int32_t>(p[kThreads]), static_cast<Runner>(p[kRunner])});
+    // All panels by rows-in-lanes, then by keys-in-lanes up to its most rows. Now and then keys are cut into pieces where
+    // a problem is too small for that.
+    lw_plan& forced = *const_cast<lw_plan*>(plan.get());
+    const int32_t threads = static_cast<int32_t>(p[kThreads]);
+    const bool cut_rows = p[kStream] & 16, cut_few = p[kStream] & 32;
+    forced.kernels.few_rows = 0;
+    forced.work_per_thread = cut_rows ? 1 : kWorkPerThread;
+    const Result rows = plan.run(*prepared, {target, cut_rows ? threads : 1, Runner::kPartsReversed});
+    forced.kernels.few_rows = kMaxFewRows;
+    forced.work_per_thread = cut_few ? 1 : kWorkPerThread;
+    const Result few = plan.run(*prepared, {target, threads, static_cast<Runner>(p[kRunner])});
     if (!rows.damage.empty() || !few.damage.empty()) return rows.damage + few.damage;
     if (std::string text = bit_difference(rows, few); !text.empty()) return "the kernels differ: " + text;
     if (expected) {
