@@ -109,7 +109,9 @@ void kernel_reasons(const lw_plan& plan, Text& text) {
   text.line("tile: %lld rows x %lld keys: %lld vectors of %lld rows, so %lld accumulators stay in registers",
             number(k.rows_max_vectors * k.lanes), number(k.rows_tile_keys), number(k.rows_max_vectors), number(k.lanes),
             number(k.rows_max_vectors * k.rows_tile_keys));
-  const int64_t in_use = 100 * panels.rows / std::max<int64_t>(1, panels.vectors * k.lanes);
+  // Sizes may be absurd: a hundred times the rows need not fit.
+  const int64_t lanes = std::max<int64_t>(1, panels.vectors * k.lanes);
+  const int64_t in_use = static_cast<int64_t>(100.0 * static_cast<double>(panels.rows) / static_cast<double>(lanes));
   text.line("lanes: %lld %% in use (%lld rows in %lld vectors of %lld)", number(in_use), number(panels.rows),
             number(panels.vectors), number(k.lanes));
   if (in_use < 80) {
@@ -125,7 +127,7 @@ void split_reasons(const lw_plan& plan, int32_t threads, Text& text) {
   const int64_t tasks = tasks_at_capacity(plan, threads);
   const double work = static_cast<double>(p.batch) * static_cast<double>(p.q_heads) * static_cast<double>(p.q_len) *
                       static_cast<double>(p.kv_len) * static_cast<double>(p.qk_dim + p.v_dim);
-  const int32_t worth = threads_worth_waking(work, threads);
+  const int32_t worth = threads_worth_waking(work, threads, plan.work_per_thread);
   if (threads == 1) {
     text.line("split: %lld panels of up to %lld row tiles, one after another on one thread", number(panels),
               number(panel_tiles));

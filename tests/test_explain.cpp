@@ -81,6 +81,7 @@ TEST_CASE("few rows, few tasks and small runs are named") {
   CHECK(has(reasons_of(problem_of(8, 8, 1, 8192, 128), 8), "cut over keys"));
   CHECK(has(reasons_of(problem_of(64, 64, 512, 512, 128), 2), "none is cut over keys"));
   CHECK(has(reasons_of(problem_of(8, 1, 20, 200, 2048), 64), "faster: a larger batch"));
+  CHECK(has(reasons_of(problem_of(INT32_MAX, 1, INT32_MAX, INT32_MAX, 64), 64), "lanes: 100 % in use"));
 }
 
 TEST_CASE("tasks are what a run at capacity walks, pieces of cut panels too") {

@@ -18,4 +18,9 @@ inline constexpr const char* kCorpus[] = {
     "batch=1 kv_heads=1 group=1 q_len=3 kv_len=0 qk_dim=5 v_dim=5 sinks=1 threads=1 stream=57",
 };
 
+// Choices of check_wrong_problem that a fuzzer found wrong once.
+inline constexpr const char kWrongProblems[][19] = {
+    "\x3f\xa8\xa8\x9b\xa8\x0a\xa8\xa8\xa8\xa8\xa8\xa8\xa8\xa8\xa8\xa8\x0a\x0a",  // 2^62 rows in explain
+};
+
 }  // namespace lanewise::test

@@ -78,6 +78,14 @@ TEST_CASE("problems that failed once, and some of each kind") {
   }
 }
 
+TEST_CASE("wrong problems that failed once") {
+  require_some_target();
+  for (const auto& choices : kWrongProblems) {
+    Draw draw(reinterpret_cast<const uint8_t*>(choices), sizeof choices - 1);
+    CHECK(check_wrong_problem(draw) == "");
+  }
+}
+
 TEST_CASE("a described problem is the problem") {
   for (uint64_t seed = 1; seed < 200; ++seed) {
     Draw draw(seed);
