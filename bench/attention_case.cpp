@@ -79,7 +79,9 @@ std::string rule_text(const AttentionCase& c) {
   add(c.window_left >= 0 || c.window_right >= 0,
       "window" + std::to_string(c.window_left) + "_" + std::to_string(c.window_right));
   add(c.masked_percent >= 0, "mask" + std::to_string(c.masked_percent));
-  add(c.bias, "bias");
+  add(c.bias_type == LW_TYPE_F32, "bias");
+  add(c.bias_type == LW_TYPE_BF16, "bias_bf16");
+  add(c.bias_type == LW_TYPE_F16, "bias_f16");
   add(c.softcap, "softcap");
   add(c.alibi, "alibi");
   add(c.sinks, "sinks");
@@ -92,7 +94,11 @@ bool parse_rule(const std::string& text, AttentionCase& c) {
     if (rule == "causal") {
       c.causal = true;
     } else if (rule == "bias") {
-      c.bias = true;
+      c.bias_type = LW_TYPE_F32;
+    } else if (rule == "bias_bf16") {
+      c.bias_type = LW_TYPE_BF16;
+    } else if (rule == "bias_f16") {
+      c.bias_type = LW_TYPE_F16;
     } else if (rule == "softcap") {
       c.softcap = true;
     } else if (rule == "alibi") {
@@ -169,7 +175,7 @@ bool has_tensors(const AttentionCase& c) {
   const bool transposed = c.k_transposed || c.v_transposed || c.out_transposed;
   if (transposed && (c.page_size > 0 || c.decodes > 0)) return false;
   if (c.v_in_k && (c.v_dim > c.qk_dim || c.v_transposed)) return false;
-  if ((c.masked_percent >= 0 || c.bias) && (c.decodes > 0 || c.onednn)) return false;
+  if ((c.masked_percent >= 0 || c.bias_type != LW_TYPE_NONE) && (c.decodes > 0 || c.onednn)) return false;
   return !c.onednn || (c.page_size == 0 && c.decodes == 0 && !c.v_in_k);
 }
 

@@ -7,7 +7,7 @@
 //   types       <q type>_<kv type>: f32, bf16, f16
 //   arithmetic  canonical, native_bf16
 //   rule        full, causal, window<left>_<right> (-1: open), mask<n> (bool, for all heads, n % of its 128 x 128 tiles
-//               hidden), bias (f32, a head), softcap, alibi, sinks; several are joined by a dot: causal.window127_-1
+//               hidden), bias, bias_bf16, bias_f16 (one a head), softcap, alibi, sinks; several are joined by a dot: causal.window127_-1
 //   batch       sequences; <n>+<m>: ragged, n sequences as the lengths say and m of one query each, their keys kv_len / 1,
 //               / 2, ... / 128 in turns
 //   dim         one number, or <qk_dim>_<v_dim>
@@ -38,7 +38,8 @@ struct AttentionCase {
   bool causal = false;
   int64_t window_left = -1, window_right = -1;
   int64_t masked_percent = -1;  // -1: no mask
-  bool bias = false, softcap = false, alibi = false, sinks = false;
+  int32_t bias_type = LW_TYPE_NONE;
+  bool softcap = false, alibi = false, sinks = false;
   int64_t q_len = 1, kv_len = 1;
   int64_t batch = 1, q_heads = 1, kv_heads = 1;
   int64_t decodes = 0;  // further sequences of one query

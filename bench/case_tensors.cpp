@@ -139,9 +139,9 @@ CaseTensors::CaseTensors(const AttentionCase& c) {
     inputs.mask = tensor_of<lw_const_tensor>(mask.data(), LW_TYPE_BOOL, false, false, 1, c.q_len, c.kv_len);
     inputs.mask.stride[0] = inputs.mask.stride[1] = 0;
   }
-  if (c.bias) {
-    bias = random_tensor(LW_TYPE_F32, c.q_heads * c.q_len * c.kv_len, 5);
-    inputs.bias = tensor_of<lw_const_tensor>(bias.data(), LW_TYPE_F32, false, false, c.q_heads, c.q_len, c.kv_len);
+  if (c.bias_type != LW_TYPE_NONE) {
+    bias = random_tensor(c.bias_type, c.q_heads * c.q_len * c.kv_len, 5);
+    inputs.bias = tensor_of<lw_const_tensor>(bias.data(), c.bias_type, false, false, c.q_heads, c.q_len, c.kv_len);
     inputs.bias.stride[0] = 0;
   }
   for (int64_t h = 0; h < c.q_heads; ++h) {
@@ -186,7 +186,7 @@ Problem problem_of(const AttentionCase& c) {
   p.window_left = c.window_left;
   p.window_right = c.window_right;
   if (c.masked_percent >= 0) p.mask_type = LW_TYPE_BOOL;
-  if (c.bias) p.bias_type = LW_TYPE_F32;
+  p.bias_type = c.bias_type;
   if (c.softcap) p.softcap = 30.0f;
   p.alibi = c.alibi ? 1 : 0;
   p.sinks = c.sinks ? 1 : 0;

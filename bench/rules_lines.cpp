@@ -37,8 +37,12 @@ PromiseGroup dense_rules(int64_t heads) {
   line(c, 1.1, std::to_string(heads) + " heads, a mask hiding nothing");
   if (heads > 8) return builder.take();
   c = plain;
-  c.bias = true;
+  c.bias_type = LW_TYPE_F32;
   line(c, 1.3, "f32 bias a head");
+  c.bias_type = LW_TYPE_BF16;
+  line(c, 1.3, "bf16 bias a head");
+  c.bias_type = LW_TYPE_F16;
+  line(c, 1.3, "f16 bias a head");
   c = plain;
   c.softcap = true;
   line(c, 1.25, "softcap");

@@ -121,8 +121,7 @@ static inline void AddressesOfSight(const Task& task, const KeyTensor& t, int64_
 template <class D>
 HWY_INLINE hn::Vec<D> RowBias(D d, const QueryTensor& bias, const char* row, int64_t column, int64_t left) {
   constexpr int64_t N = static_cast<int64_t>(hn::MaxLanes(D()));
-  if (bias.type == LW_TYPE_F32 && bias.dim_stride == 1 && left >= N && column >= 0)
-    return hn::LoadU(d, reinterpret_cast<const float*>(row) + column);
+  if (bias.dim_stride == 1 && left >= N && column >= 0) return LoadBiases(d, bias, row, column);
   HWY_ALIGN float gathered[N] = {};
   for (int64_t i = HWY_MAX(int64_t{0}, -column); i < HWY_MIN(N, left); ++i)
     gathered[i] = BiasValue(bias, row, column + i);

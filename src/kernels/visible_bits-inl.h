@@ -119,16 +119,28 @@ HWY_INLINE float BiasValue(const QueryTensor& bias, const char* row, int64_t col
   }
 }
 
+// A vector of biases of columns that lie together.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadBiases(D d, const QueryTensor& bias, const char* row, int64_t column) {
+  switch (bias.type) {
+    case LW_TYPE_BF16:
+      return LoadWide(d, reinterpret_cast<const Bf16*>(row) + column);
+    case LW_TYPE_F16:
+      return LoadWide(d, reinterpret_cast<const F16*>(row) + column);
+    default:
+      return LoadWide(d, reinterpret_cast<const float*>(row) + column);
+  }
+}
+
 // Biases of n columns that do not hide their key; none before column 0.
 static inline HWY_NOINLINE void BitsOfBias(const QueryTensor& bias, const char* row, int64_t column, int64_t n,
                                            KeyBits& to) {
   const hn::ScalableTag<float> d;
   const int64_t N = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = HWY_MAX(int64_t{0}, -column);
-  if (i == 0 && bias.type == LW_TYPE_F32 && bias.dim_stride == 1) {
-    const float* from = reinterpret_cast<const float*>(row) + column;
+  if (i == 0 && bias.dim_stride == 1) {
     for (; i + N <= n; i += N) {
-      PutBits(to, i, MaskToBits(d, hn::Not(hn::Le(hn::LoadU(d, from + i), hn::Set(d, kHides)))));
+      PutBits(to, i, MaskToBits(d, hn::Not(hn::Le(LoadBiases(d, bias, row, column + i), hn::Set(d, kHides)))));
     }
   }
   for (; i < n; ++i) to.word[i / 32] |= uint32_t{!(BiasValue(bias, row, column + i) <= kHides)} << (i % 32);
