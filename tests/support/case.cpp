@@ -70,7 +70,7 @@ bool Case::key_is_seen(int64_t b, int64_t j) const {
 Case Case::batch_part(int64_t b) {
   Case part = *this;
   const auto only = [b](std::vector<int32_t>& values) {
-    if (!values.empty()) values = {values[static_cast<size_t>(b)]};
+    if (!values.empty()) values = std::vector<int32_t>(1, values[static_cast<size_t>(b)]);
   };
   part.batch_ = 1;
   part.q_ = q().slice(0, b, b + 1);
