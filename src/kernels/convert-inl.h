@@ -155,16 +155,19 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> RoundedBits(V v, D d, const F16*) {
   const hn::Rebind<uint16_t, D> d16;
   return hn::TruncateTo(d16, RoundToF16Bits(d, v));
 }
-// even and odd rounded, in the lower and the upper halves of 32-bit lanes.
+// even and odd rounded, as 32-bit lanes whose first half in memory is even's: the lower one where bytes begin with the
+// lowest.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V RoundedPairs(D d, V even, V odd, const Bf16*) {
   const hn::RebindToUnsigned<D> du;
+  const V low = HWY_IS_BIG_ENDIAN ? odd : even, high = HWY_IS_BIG_ENDIAN ? even : odd;
   return hn::BitCast(
-      d, hn::Or(hn::ShiftRight<16>(hn::BitCast(du, RoundToBf16(d, even))), hn::BitCast(du, RoundToBf16(d, odd))));
+      d, hn::Or(hn::ShiftRight<16>(hn::BitCast(du, RoundToBf16(d, low))), hn::BitCast(du, RoundToBf16(d, high))));
 }
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V RoundedPairs(D d, V even, V odd, const F16*) {
-  return hn::BitCast(d, hn::Or(RoundToF16Bits(d, even), hn::ShiftLeft<16>(RoundToF16Bits(d, odd))));
+  const V low = HWY_IS_BIG_ENDIAN ? odd : even, high = HWY_IS_BIG_ENDIAN ? even : odd;
+  return hn::BitCast(d, hn::Or(RoundToF16Bits(d, low), hn::ShiftLeft<16>(RoundToF16Bits(d, high))));
 }
 template <class D, class T, class V = hn::Vec<D>>
 HWY_INLINE void StoreRounded(V v, D d, T* p) {

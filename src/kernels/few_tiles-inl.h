@@ -84,7 +84,8 @@ HWY_INLINE V PartOf(D d, V loaded, size_t part) {
   if constexpr (KeyLoad<T>::kParts == 1) return loaded;
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, loaded);
-  return hn::BitCast(d, part == 0 ? hn::ShiftLeft<16>(bits) : hn::And(bits, hn::Set(du, 0xffff0000u)));
+  const bool low_half = (part == 0) != (HWY_IS_BIG_ENDIAN != 0);  // of a lane: the dim that comes first in memory
+  return hn::BitCast(d, low_half ? hn::ShiftLeft<16>(bits) : hn::And(bits, hn::Set(du, 0xffff0000u)));
 }
 template <class T, class D, class V = hn::Vec<D>>
 HWY_INLINE V AddProduct(D d, const float* q, V k, V acc) {
