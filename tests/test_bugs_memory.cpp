@@ -23,6 +23,20 @@
 namespace lanewise::test {
 namespace {
 
+TEST_CASE("P01: the work size is enough for tasks of several tiles of rows, with keys and values copied") {
+  constexpr Layout kSpread = Layout::kSpread;
+  for (Case c : {Case().heads(4, 4).len(1000, 16).dims(64), Case().heads(1, 1).len(1000, 16).dims(128)}) {
+    c.layouts(kSpread, kSpread, kSpread, kSpread);
+    const Expectation expected(c);
+    for_each_target([&](const std::string& target) {
+      Prepared p = c.prepare();
+      const Result result = PreparedPlan(p.problem, target).run(p, {target, 1, Runner::kCaller});
+      CHECK(result.damage == "");
+      CHECK(expected.difference(result) == "");
+    });
+  }
+}
+
 TEST_CASE("P01: the work size asked for is enough, for any number of threads") {
   const Storage storage = any_storage();
   CAPTURE(storage.name);
