@@ -7,8 +7,8 @@ Disassembles (x86-64), takes every innermost loop with at least 8 packed multipl
 have on the stack, by instruction-set target:
   spills     vectors written to the stack and read back: must be none in tiles
   vectors    other uses: constants that found no register, results for the caller
-  scalars    pointers and counters
-Loops that round, convert, scale by powers of two or divide are elementwise (probs, merges): their polynomials have
+  scalars    pointers and counters, also those that compilers keep in vector registers meanwhile
+Loops that round, convert, scale by powers of two, divide or test bits are elementwise (probs, merges, rules): they have
 more constants than 16 registers hold, and a spill among them cannot be measured (bench_kernels: 6.1 cycles a vector of probs
 with and without). They are counted, that is all.
 Exit code 1: a tile spills, or a target has no tile at all (then the kernels changed in a way that this script does not
@@ -30,7 +30,8 @@ INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
 JUMP_TARGET = re.compile(r"([0-9a-f]+) <")
 NAMESPACE = re.compile(r"\bN_([A-Z0-9_]+)::")
 FMA = re.compile(r"^v(fn?m(add|sub)\d+p[sd]|dpbf16ps|pdpbusds?|pdpwssds?)$")
-ELEMENTWISE = re.compile(r"v?(rndscaleps|roundps|cvtps2dq|cvtdq2ps|scalefps|divps)$")
+ELEMENTWISE = re.compile(r"v?(rndscaleps|roundps|cvtps2dq|cvtdq2ps|scalefps|divps|pcmpeqd|ptestn?md)$")
+SCALAR_MOVE = re.compile(r"^v?mov[dq]$")
 
 Instruction = collections.namedtuple("Instruction", "address name operands")
 Loop = collections.namedtuple("Loop", "target kind function address length multiply_adds spills vectors scalars")
@@ -109,7 +110,7 @@ def stack_references(body, instructions):
         slot = stack.search(instruction.operands)
         if not slot:
             continue
-        if not re.search(r"%[xyz]mm\d", instruction.operands):
+        if SCALAR_MOVE.match(instruction.name) or not re.search(r"%[xyz]mm\d", instruction.operands):
             others += 1
         elif re.search(r"\)(\{[^}]*\})*$", instruction.operands):  # the last operand is the result
             written[slot.group()] += 1

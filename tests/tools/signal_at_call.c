@@ -1,5 +1,6 @@
 /* Preloaded into the command by test_command_signals.cpp: signal LANEWISE_SIGNAL arrives at moment LANEWISE_SIGNAL_AT,
- * counted from 1: right before and right after each call that makes, fills, renames or removes a file. */
+ * counted from 1: right before and right after each call that makes, fills, renames or removes a file. Files may become
+ * LANEWISE_FILE_LIMIT bytes large; the test's own report may become larger. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -8,7 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/types.h>
+
+__attribute__((constructor)) static void set_limit(void) {
+  const char* bytes = getenv("LANEWISE_FILE_LIMIT");
+  struct rlimit limit;
+  if (!bytes || getrlimit(RLIMIT_FSIZE, &limit)) return;
+  limit.rlim_cur = (rlim_t)atol(bytes);
+  setrlimit(RLIMIT_FSIZE, &limit);
+}
 
 static void moment(void) {
   static int count = 0;

@@ -1,7 +1,6 @@
 // The command ended by a signal at each moment at which it has to do with its output, and at any other: it ends by that
 // signal, and its output is the whole file or what was there before, with nothing beside it.
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
@@ -108,13 +107,9 @@ TEST_CASE("a signal that the parent ignores stays ignored") {
 TEST_CASE("an output larger than the limit on files is one line, and nothing is left") {
   TempDir dir;
   const std::string out = dir / "out.safetensors";
-  rlimit limit;
-  REQUIRE(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
-  const rlimit small = {4096, limit.rlim_max};
   const Disposition normal(SIGXFSZ, SIG_DFL);
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  const Outcome outcome = lanewise_command(attend_to(out));
-  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const Outcome outcome =
+      lanewise_command(attend_to(out), {std::string("LD_PRELOAD=") + LANEWISE_PRELOADED, "LANEWISE_FILE_LIMIT=4096"});
   INFO(outcome.err);
   CHECK(outcome.code == 2);
   CHECK(is_one_clear_line(outcome.err));
