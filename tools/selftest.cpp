@@ -1,5 +1,5 @@
-// `lanewise selftest`: small problems on every target this CPU runs, against the float64 reference, and every target
-// with FMA against the others bit by bit. A line a target.
+// `lanewise selftest`: small problems on every target this CPU runs, and statistics of their weights, against the
+// float64 reference, and every target with FMA against the others bit by bit. A line a target.
 #include <algorithm>
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -12,6 +12,7 @@
 #include "command.hpp"
 #include "flags.hpp"
 #include "run_case.hpp"
+#include "statistics_case.hpp"
 
 namespace lanewise::tools {
 namespace {
@@ -197,10 +198,13 @@ bool has_fma(const std::string& target) {
   return target.rfind("SS", 0) != 0 && target != "EMU128" && target != "SCALAR";
 }
 
+bool go_on(int64_t, int64_t) { return true; }
+constexpr StatisticsWanted kAllStatistics = {true, true, true, true};
+
 // What came out of one target.
 struct Tally {
   int64_t passed = 0, failed = 0, unsupported = 0;
-  double share = 0;  // largest used share of the bound
+  double share = 0, statistics_share = 0;  // largest used share of the bound
 };
 
 class SelfTest {
@@ -217,8 +221,11 @@ class SelfTest {
       }
       Tally tally;
       for (size_t i = 0; i < self_cases().size(); ++i) run(i, target, tally);
-      std::printf("target %s: %lld passed, %lld failed, at most %.2g %% of the error bound used", target.c_str(),
-                  static_cast<long long>(tally.passed), static_cast<long long>(tally.failed), 100 * tally.share);
+      std::printf(
+          "target %s: %lld passed, %lld failed, at most %.2g %% of the error bound used, %.2g %% in statistics of "
+          "weights",
+          target.c_str(), static_cast<long long>(tally.passed), static_cast<long long>(tally.failed), 100 * tally.share,
+          100 * tally.statistics_share);
       if (tally.unsupported > 0)
         std::printf(", %lld not in this version yet", static_cast<long long>(tally.unsupported));
       std::printf("\n");
@@ -253,7 +260,17 @@ class SelfTest {
       good = out.passes() && lse.passes();
       share = std::max(out.largest_share, lse.largest_share);
       problem = format("out off by %.3g, lse by %.3g", out.largest_error, lse.largest_error);
-      if (has_fma(target)) compare_bits(index, target, add_bits(add_bits(0xcbf29ce484222325u, result.out), result.lse));
+      const StatisticsResult statistics = run_statistics(c, options, result.lse, kAllStatistics);
+      std::array<Comparison, 4> comparisons;
+      compare_statistics(c, result, statistics, kAllStatistics, expected, default_threads(), go_on, comparisons);
+      uint64_t hash = add_bits(add_bits(0xcbf29ce484222325u, result.out), result.lse);
+      for (size_t n = 0; n < comparisons.size(); ++n) {
+        good = good && comparisons[n].passes();
+        tally.statistics_share = std::max(tally.statistics_share, comparisons[n].largest_share);
+        problem += format(", %s by %.3g", statistics.tensors()[n]->name.c_str(), comparisons[n].largest_error);
+        hash = add_bits(hash, *statistics.tensors()[n]);
+      }
+      if (has_fma(target)) compare_bits(index, target, hash);
     }
     tally.share = std::max(tally.share, share);
     ++(good ? tally.passed : tally.failed);
@@ -263,9 +280,7 @@ class SelfTest {
 
   const ReferenceResult& reference(size_t index, const ProblemCase& c) {
     const auto [at, added] = references_.try_emplace(index);
-    if (added)
-      reference_of(
-          c, default_threads(), [](int64_t, int64_t) { return true; }, at->second);
+    if (added) reference_of(c, default_threads(), go_on, at->second);
     return at->second;
   }
 

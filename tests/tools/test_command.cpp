@@ -76,6 +76,7 @@ TEST_CASE("selftest passes on every target of this machine", "[command]") {
   INFO(outcome.out << outcome.err);
   CHECK(outcome.code == 0);
   CHECK(has(outcome.out, " 0 failed"));
+  CHECK(has(outcome.out, " % in statistics of weights\n"));
   CHECK(has(outcome.out, "bits: equal"));
 }
 
