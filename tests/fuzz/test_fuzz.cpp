@@ -1,7 +1,7 @@
 // Random problems and random wrong calls, from a seed: a small number of each in every run of the suite, and as many as
 // one likes:
 //
-//   test_fuzz 'random problems' --problems 1000000 --seconds 3600 --seed 7
+//   test_fuzz 'random problems*' --problems 1000000 --seconds 3600 --seed 7
 //
 // A failure prints its seed and a description made as small as it gets, which goes into kCorpus.
 #include <catch2/catch_session.hpp>
