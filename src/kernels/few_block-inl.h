@@ -120,7 +120,7 @@ HWY_INLINE PrefetchRows AheadOf(const FewBlock& block, const FewRows& rows, int6
 static inline HWY_NOINLINE void FewScores(const FewBlock& block, const FewRows& k, FewScratch& s) {
   const Task& task = block.task;
   const FewLoops loops = LoopsFor(task, TypeAsRead(task, task.k));
-  const Passes passes(block.rows, kMaxScoreRows);
+  const Passes passes(block.rows);
   const size_t qk_dim = static_cast<size_t>(task.qk_dim);
   for (int64_t j = 0; j < block.n; j += block.chunk) {
     const size_t count = static_cast<size_t>(HWY_MIN(block.chunk, block.n - j));
@@ -163,11 +163,20 @@ static inline HWY_NOINLINE void FewValues(const FewBlock& block, const FewRows& 
   const Task& task = block.task;
   const int32_t type = TypeAsRead(task, task.v);
   const FewLoops loops = LoopsFor(task, type);
-  const Passes passes(block.rows, kMaxValueRows);
+  const Passes passes(block.rows);
   const size_t v_dim = static_cast<size_t>(task.v_dim);
   bool together[kMaxTogetherRows];
   for (int64_t head = 0; head < task.kv_heads; ++head) {
     together[head] = !edge || AllFiniteRows(type, v.at, static_cast<size_t>(head) * v.HeadBytes(), block.n, v_dim);
+  }
+  const float* probs[kMaxTogetherRows];  // of each pass
+  for (int64_t head = 0; head < task.kv_heads; ++head) {
+    for (int64_t pass = 0; pass < passes.count; ++pass) {
+      const int64_t row = head * block.rows + passes.Begin(pass);
+      probs[head * passes.count + pass] =
+          ProbsByKey(s.probs + row * kBlockKeys, passes.Rows(pass), task.native_bf16 ? block.n / 2 : block.n,
+                     s.by_key + kMostLanesARow * row * kBlockKeys);
+    }
   }
   for (int64_t j = 0; j < block.n; j += block.chunk) {
     const int64_t to = HWY_MIN(j + block.chunk, block.n);
@@ -178,10 +187,10 @@ static inline HWY_NOINLINE void FewValues(const FewBlock& block, const FewRows& 
       }
       for (int64_t pass = 0; pass < passes.count; ++pass) {
         const int64_t row = head * block.rows + passes.Begin(pass);
-        loops.value[passes.Rows(pass)](s.probs + row * kBlockKeys, v.at, static_cast<size_t>(head) * v.HeadBytes(),
-                                       v_dim, static_cast<size_t>(j), static_cast<size_t>(to),
-                                       AheadOf(block, v, j, head, pass, s.ahead), s.block_acc + row * task.v_dim,
-                                       s.block_sum + row);
+        loops.value[passes.Rows(pass)](probs[head * passes.count + pass], v.at,
+                                       static_cast<size_t>(head) * v.HeadBytes(), v_dim, static_cast<size_t>(j),
+                                       static_cast<size_t>(to), AheadOf(block, v, j, head, pass, s.ahead),
+                                       s.block_acc + row * task.v_dim, s.block_sum + row);
       }
     }
   }

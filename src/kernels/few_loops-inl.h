@@ -19,20 +19,16 @@ namespace HWY_NAMESPACE {
 // Rows of one pass of the register loops; more rows take several passes over a block, which is then in cache. Every pass
 // over keys transposes them again, which costs as much as five rows' products.
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-inline constexpr size_t kMaxScoreRows = 12, kMaxValueRows = 8;
+inline constexpr size_t kMaxPassRows = 14;
 #elif HWY_ARCH_ARM_A64
-inline constexpr size_t kMaxScoreRows = 8, kMaxValueRows = 8;
+inline constexpr size_t kMaxPassRows = 8;
 #else
-inline constexpr size_t kMaxScoreRows = 4, kMaxValueRows = 4;
+inline constexpr size_t kMaxPassRows = 4;
 #endif
 
 // Up to this many rows keys-in-lanes is the faster kernel, in and out of cache (docs/PERFORMANCE.md; not measured on
 // Arm).
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-inline constexpr int64_t kFewRows = 12;
-#else
-inline constexpr int64_t kFewRows = static_cast<int64_t>(kMaxScoreRows);
-#endif
+inline constexpr int64_t kFewRows = static_cast<int64_t>(kMaxPassRows);
 static_assert(kFewRows <= kMaxFewRows, "a plan may choose keys-in-lanes for as many");
 
 // Memory and arithmetic overlap only by prefetch, spread evenly over the work: while a block's keys are scored its
@@ -49,25 +45,29 @@ struct PrefetchRows {
   size_t near_lines;
 };
 
-// Scores of n keys for `rows` rows, q [elements][rows]; values and row sums of keys [begin, end), added. Indexed by rows, 1 ...
-// kMaxScoreRows or kMaxValueRows. offset: bytes from the addresses in the list to this kv head's rows.
+// Floats from one key's probs to the next key's: those of a pass's rows lie together, in as many lanes as are added at once.
+constexpr size_t ProbStride(size_t rows) { return rows == 1 ? 1 : rows <= 4 ? 4 : rows <= 8 ? 8 : 16; }
+
+// Scores of n keys for `rows` rows, q [elements][rows]; values and row sums of keys [begin, end), probs
+// [keys][ProbStride(rows)], added. Indexed by rows, 1 ... kMaxPassRows. offset: bytes from the addresses in the list to
+// this kv head's rows.
 using ScoreFewFunction = void (*)(const float* q, size_t qk_dim, const void* const* keys, size_t offset, size_t n,
                                   const PrefetchRows& prefetch, float* scores);
 using ValueFewFunction = void (*)(const float* probs, const void* const* values, size_t offset, size_t v_dim,
                                   size_t begin, size_t end, const PrefetchRows& prefetch, float* acc, float* sum);
-// How rows of one kv head are cut into passes of at most `most`.
+// How rows of one kv head are cut into passes.
 struct Passes {
   int64_t rows, count;
 
-  Passes(int64_t rows_, size_t most)
-      : rows(rows_), count((rows_ + static_cast<int64_t>(most) - 1) / static_cast<int64_t>(most)) {}
+  explicit Passes(int64_t rows_)
+      : rows(rows_), count((rows_ + static_cast<int64_t>(kMaxPassRows) - 1) / static_cast<int64_t>(kMaxPassRows)) {}
   int64_t Begin(int64_t pass) const { return rows * pass / count; }
   int64_t Rows(int64_t pass) const { return Begin(pass + 1) - Begin(pass); }
 };
 
 struct FewLoops {
-  ScoreFewFunction score[kMaxScoreRows + 1];
-  ValueFewFunction value[kMaxValueRows + 1];
+  ScoreFewFunction score[kMaxPassRows + 1];
+  ValueFewFunction value[kMaxPassRows + 1];
 };
 
 FewLoops FewLoopsF32();

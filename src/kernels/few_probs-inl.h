@@ -9,10 +9,12 @@
 
 #include <hwy/highway.h>
 
+#include "src/kernels/few_loops-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/prob-inl.h"
 #include "src/kernels/rules-inl.h"
 #include "src/kernels/softmax_state-inl.h"
+#include "src/kernels/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lanewise {
@@ -62,6 +64,28 @@ static inline HWY_NOINLINE void PairProbs(int64_t n, float* HWY_RESTRICT p) {
   (void)n;
   (void)p;
 #endif
+}
+
+// Probs (or pairs of them) of `rows` rows, at most kMaxPassRows, as a value loop takes them: to[j * ProbStride(rows) + r] =
+// p[r * kBlockKeys + j], j < n; one row as it is.
+static inline HWY_NOINLINE const float* ProbsByKey(const float* HWY_RESTRICT p, int64_t rows, int64_t n,
+                                                   float* HWY_RESTRICT to) {
+  if (rows == 1) return p;
+  const hn::ScalableTag<float> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int64_t N = static_cast<int64_t>(hn::MaxLanes(decltype(d)()));
+  const int64_t stride = static_cast<int64_t>(ProbStride(static_cast<size_t>(rows)));
+  for (int64_t j = 0; j < n; j += N) {
+    float* key[N];
+    for (int64_t lane = 0; lane < N; ++lane) key[lane] = to + (j + lane) * stride;
+    for (int64_t r = 0; r < stride; r += 4) {  // empty lanes repeat the last row
+      V v[4];
+      HWY_UNROLL(4)
+      for (int64_t u = 0; u < 4; ++u) v[u] = hn::Load(d, p + HWY_MIN(r + u, rows - 1) * kBlockKeys + j);
+      StoreTransposed(d, v, key, static_cast<size_t>(r));
+    }
+  }
+  return to;
 }
 
 }  // namespace HWY_NAMESPACE

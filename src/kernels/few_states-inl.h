@@ -39,8 +39,9 @@ HWY_INLINE int64_t FewHead(const Task& task, int64_t row) {
 
 // Scratch of a task of `rows` rows, of all its kv heads.
 struct FewScratch {
-  float* q;          // [rows][qk_dim], times factor
-  float* probs;      // [rows][256]
+  float* q;       // [rows][qk_dim], times factor
+  float* probs;   // [rows][256]: scores, then probs
+  float* by_key;  // [256][rows]: probs of each pass of several rows as its loops take them, with room for empty lanes
   float* block_acc;  // [rows][v_dim]
   float* span_acc;
   float* row_acc;
@@ -62,6 +63,9 @@ struct FewScratch {
 // Keys of a chunk: what several kv heads, or several passes over rows, do together.
 inline constexpr int64_t kChunkKeys = 16;
 
+// ProbStride(rows) is at most so many times `rows`.
+inline constexpr int64_t kMostLanesARow = 2;
+
 // Addresses past a block's that prefetch and whole vectors may look at.
 inline constexpr int64_t kAddressSlack = kBlockKeys + 128;
 
@@ -69,6 +73,7 @@ static inline FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_d
   FewScratch s = {};
   s.q = Carve(base, s.size, rows * qk_dim);
   s.probs = Carve(base, s.size, rows * kBlockKeys);
+  s.by_key = Carve(base, s.size, kMostLanesARow * rows * kBlockKeys);
   s.block_acc = Carve(base, s.size, rows * v_dim);
   s.span_acc = Carve(base, s.size, rows * v_dim);
   s.row_acc = Carve(base, s.size, rows * v_dim);
@@ -96,7 +101,7 @@ HWY_INLINE int64_t RowOfQ(const Task& task) { return task.native_bf16 ? PairsOf(
 // [elements][rows of the pass].
 template <class Put>
 HWY_INLINE void ForEachFewQuery(const Task& task, float* HWY_RESTRICT q, const Put& put) {
-  const Passes passes(task.row_end - task.row_begin, kMaxScoreRows);
+  const Passes passes(task.row_end - task.row_begin);
   int64_t row = 0;
   for (int64_t head = 0; head < task.kv_heads; ++head) {
     for (int64_t pass = 0; pass < passes.count; ++pass) {

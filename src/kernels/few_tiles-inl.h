@@ -2,8 +2,8 @@
 //
 //   ScoreFew   s[r][j] = sum over c of q[r][c] * k[j][c]
 //              keys in lanes; K is transposed in registers, kWideDims dims of a vector of keys at a time
-//   ValueFew   acc[r][x] += sum over j of p[r][j] * v[j][x], sum[r] += sum over j of p[r][j]
-//              dims in lanes
+//   ValueFew   acc[r][x] += sum over j of p[j][r] * v[j][x], sum[r] += sum over j of p[j][r]
+//              dims in lanes; for the sums, rows
 // Chains over c and j are those of register_tiles-inl.h: same bits. Key and value rows come as addresses; exactly
 // qk_dim and v_dim elements of each are read. Prefetch looks ahead in the lists of addresses, kNearRows further than a
 // block's own rows.
@@ -31,20 +31,32 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Vectors of dims of a value pass: as many as leave room for accumulators, the vectors of V (one row uses each but
-// once, from memory), row sums in the first pass, and a broadcast. What does not fit is loaded again for every row (6
-// rows: 70 instead of 82 % of the FMA peak in cache).
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 || HWY_ARCH_ARM_A64
+// once, from memory), row sums, and a broadcast where products do not take it from memory. What does not fit is loaded
+// again for every row (6 rows: 70 instead of 82 % of the FMA peak in cache).
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+inline constexpr size_t kRegisters = 32;
+#elif HWY_ARCH_ARM_A64
 inline constexpr size_t kRegisters = 32;
 #elif HWY_NATIVE_FMA
 inline constexpr size_t kRegisters = 16;
 #else
 inline constexpr size_t kRegisters = 14;  // of 16: a product takes one
 #endif
-template <size_t kRows, bool kFirst>
+// Compilers broadcast a prob once for several products, into a register, which an AVX-512 core that works in halves pays
+// for: it makes three vectors in two cycles (docs/PERFORMANCE.md). With many rows each product broadcasts from memory for
+// itself; with fewer, loads would bind.
+template <size_t kRows>
+inline constexpr bool kBroadcastsFromMemory = HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 && kRows > 8;
+// Row sums of a pass: one lane a row.
+template <size_t kRows>
+using SumTag = hn::CappedTag<float, ProbStride(kRows)>;
+template <size_t kRows>
+inline constexpr size_t kSumVectors = ProbStride(kRows) / hn::MaxLanes(SumTag<kRows>());
+
+template <size_t kRows>
 constexpr size_t ValueWidth() {
   for (const size_t width : {size_t{8}, size_t{4}, size_t{3}, size_t{2}}) {
-    if (kFirst && width == 3) continue;
-    const size_t used = kRows * width + (kRows > 1 ? width : 0) + (kFirst ? kRows : 0) + 1;
+    const size_t used = kRows * width + (kRows > 1 ? width : 0) + kSumVectors<kRows> + !kBroadcastsFromMemory<kRows>;
     if (used < kRegisters) return width;
   }
   return 1;
@@ -175,6 +187,23 @@ HWY_NOINLINE void ScoreFew(const float* HWY_RESTRICT q, size_t qk_dim, const voi
   }
 }
 
+// acc[w] += *p * v[w], *p in all lanes.
+template <bool kFromMemory, class D, size_t kWidth, class V = hn::Vec<D>>
+HWY_INLINE void MulAddBroadcast(D d, const float* p, const V (&v)[kWidth], V (&acc)[kWidth]) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  if constexpr (kFromMemory) {
+    static_assert(hn::MaxLanes(D()) == 16, "1to16");
+    HWY_UNROLL(8)
+    for (size_t w = 0; w < kWidth; ++w)
+      asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc[w].raw) : "v"(v[w].raw), "m"(*p));
+    return;
+  }
+#endif
+  const V all = hn::Set(d, *p);
+  HWY_UNROLL(8)
+  for (size_t w = 0; w < kWidth; ++w) acc[w] = hn::MulAdd(v[w], all, acc[w]);
+}
+
 // acc[r][x ...] over keys [begin, end) for kWidth vectors of dims. kFirst: row sums too. kPartial: `count` lanes of one
 // vector.
 template <class T, size_t kRows, size_t kWidth, bool kFirst, bool kPartial>
@@ -184,10 +213,15 @@ HWY_INLINE void ValueVectors(const float* HWY_RESTRICT p, const void* const* HWY
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
-  V acc[kRows][kWidth], row_sum[kRows];
-  HWY_UNROLL(8)
+  const SumTag<kRows> d_sum;
+  constexpr size_t kSums = kSumVectors<kRows>, kSumLanes = hn::MaxLanes(SumTag<kRows>());
+  V acc[kRows][kWidth];
+  hn::Vec<SumTag<kRows>> row_sum[kSums];
+  HWY_UNROLL(2)
+  for (size_t i = 0; kFirst && i < kSums; ++i)
+    row_sum[i] = hn::LoadN(d_sum, sum + i * kSumLanes, HWY_MIN(kSumLanes, kRows - i * kSumLanes));
+  HWY_UNROLL(16)
   for (size_t r = 0; r < kRows; ++r) {
-    row_sum[r] = kFirst ? hn::Set(d, sum[r]) : hn::Zero(d);
     HWY_UNROLL(8)
     for (size_t w = 0; w < kWidth; ++w) {
       const float* from = acc_out + r * v_dim + x + w * N;
@@ -213,23 +247,24 @@ HWY_INLINE void ValueVectors(const float* HWY_RESTRICT p, const void* const* HWY
     V vj[kWidth];
     HWY_UNROLL(8)
     for (size_t w = 0; w < kWidth; ++w) vj[w] = kPartial ? LoadWideN(d, row + w * N, count) : LoadWide(d, row + w * N);
-    HWY_UNROLL(8)
-    for (size_t r = 0; r < kRows; ++r) {
-      const V pj = hn::Set(d, p[r * kBlockKeys + j]);
-      if (kFirst) row_sum[r] = hn::Add(row_sum[r], pj);
-      HWY_UNROLL(8)
-      for (size_t w = 0; w < kWidth; ++w) acc[r][w] = hn::MulAdd(vj[w], pj, acc[r][w]);
-    }
+    const float* pj = p + j * ProbStride(kRows);
+    HWY_UNROLL(2)
+    for (size_t i = 0; kFirst && i < kSums; ++i) row_sum[i] = hn::Add(row_sum[i], hn::LoadU(d_sum, pj + i * kSumLanes));
+    HWY_UNROLL(16)
+    for (size_t r = 0; r < kRows; ++r) MulAddBroadcast<kBroadcastsFromMemory<kRows>>(d, pj + r, vj, acc[r]);
   }
-  HWY_UNROLL(8)
+  HWY_UNROLL(2)
+  for (size_t i = 0; kFirst && i < kSums; ++i)
+    hn::StoreN(row_sum[i], d_sum, sum + i * kSumLanes, HWY_MIN(kSumLanes, kRows - i * kSumLanes));
+  HWY_UNROLL(16)
   for (size_t r = 0; r < kRows; ++r) {
-    if (kFirst) sum[r] = hn::GetLane(row_sum[r]);
     HWY_UNROLL(8)
     for (size_t w = 0; w < kWidth; ++w) {
+      float* to = acc_out + r * v_dim + x + w * N;
       if (kPartial) {
-        hn::StoreN(acc[r][w], d, acc_out + r * v_dim + x + w * N, count);
+        hn::StoreN(acc[r][w], d, to, count);
       } else {
-        hn::StoreU(acc[r][w], d, acc_out + r * v_dim + x + w * N);
+        hn::StoreU(acc[r][w], d, to);
       }
     }
   }
@@ -241,13 +276,12 @@ HWY_NOINLINE void ValueFew(const float* HWY_RESTRICT p, const void* const* HWY_R
                            size_t begin, size_t end, const PrefetchRows& prefetch, float* HWY_RESTRICT acc,
                            float* HWY_RESTRICT sum) {
   constexpr size_t N = hn::MaxLanes(hn::ScalableTag<float>());
-  constexpr size_t kFirst = ValueWidth<kRows, true>(), kRest = ValueWidth<kRows, false>();
+  constexpr size_t kWidth = ValueWidth<kRows>();
   size_t x = 0;
-  if (v_dim >= kFirst * N) {
-    ValueVectors<T, kRows, kFirst, true, false>(p, v, offset, 0, 0, begin, end, prefetch, acc, v_dim, sum);
-    for (x = kFirst * N; x + kRest * N <= v_dim; x += kRest * N) {
-      ValueVectors<T, kRows, kRest, false, false>(p, v, offset, x, 0, begin, end, prefetch, acc, v_dim, sum);
-    }
+  if (v_dim >= kWidth * N) {
+    ValueVectors<T, kRows, kWidth, true, false>(p, v, offset, 0, 0, begin, end, prefetch, acc, v_dim, sum);
+    for (x = kWidth * N; x + kWidth * N <= v_dim; x += kWidth * N)
+      ValueVectors<T, kRows, kWidth, false, false>(p, v, offset, x, 0, begin, end, prefetch, acc, v_dim, sum);
   } else if (v_dim >= N) {
     ValueVectors<T, kRows, 1, true, false>(p, v, offset, 0, 0, begin, end, prefetch, acc, v_dim, sum);
     x = N;
@@ -255,7 +289,7 @@ HWY_NOINLINE void ValueFew(const float* HWY_RESTRICT p, const void* const* HWY_R
     ValueVectors<T, kRows, 1, true, true>(p, v, offset, 0, v_dim, begin, end, prefetch, acc, v_dim, sum);
     return;
   }
-  if constexpr (kRest >= 3) {
+  if constexpr (kWidth >= 3) {
     for (; x + 2 * N <= v_dim; x += 2 * N)
       ValueVectors<T, kRows, 2, false, false>(p, v, offset, x, 0, begin, end, prefetch, acc, v_dim, sum);
   }
@@ -265,10 +299,10 @@ HWY_NOINLINE void ValueFew(const float* HWY_RESTRICT p, const void* const* HWY_R
     ValueVectors<T, kRows, 1, false, true>(p, v, offset, x, v_dim - x, begin, end, prefetch, acc, v_dim, sum);
 }
 
-template <class T, size_t kRows = kMaxScoreRows>
+template <class T, size_t kRows = kMaxPassRows>
 HWY_INLINE void FillFewLoops(FewLoops& loops) {
   loops.score[kRows] = &ScoreFew<T, kRows>;
-  if constexpr (kRows <= kMaxValueRows) loops.value[kRows] = &ValueFew<T, kRows>;
+  loops.value[kRows] = &ValueFew<T, kRows>;
   if constexpr (kRows > 1) FillFewLoops<T, kRows - 1>(loops);
 }
 template <class T>

@@ -51,7 +51,7 @@ void KeysInLanes(const Task& task) {
   if (!plain) StartFewRules(task, rules);
 
   const int64_t head_rows = task.row_end - task.row_begin;
-  const bool one_pass = head_rows <= static_cast<int64_t>(kMaxValueRows);
+  const bool one_pass = head_rows <= static_cast<int64_t>(kMaxPassRows);
   const bool whole_blocks = task.native_bf16 || (task.kv_heads == 1 && one_pass);
   const int64_t chunk = whole_blocks ? kBlockKeys : kChunkKeys;
   float* state = task.states;

@@ -1,7 +1,7 @@
 // Register loops of keys-in-lanes in native_bf16 arithmetic: ScoreFew on pairs of dims, and values on pairs of keys.
 //
 //   ScoreFew<Bf16Pair>  s[r][j] = sum over pairs of dims i of PairDot(q[r][i], k[j][i]), without factor
-//   ValuePairs          acc[r][x] = sum over pairs of keys i of PairDot(p[r][i], (v[2i][x], v[2i + 1][x])),
+//   ValuePairs          acc[r][x] = sum over pairs of keys i of PairDot(p[i][r], (v[2i][x], v[2i + 1][x])),
 //                       sum[r] = sum over keys of p
 // The same pairs, in the same order, as native_tiles-inl.h: same bits.
 
@@ -72,11 +72,13 @@ HWY_INLINE void PairVectors(const float* HWY_RESTRICT p, const void* const* HWY_
   using V = hn::Vec<decltype(d)>;
   const hn::Repartition<uint16_t, decltype(d)> du16;
   V low[kRows][kWidth], high[kRows][kWidth];
-  const hn::CappedTag<float, 4> d_sum;  // short vectors are added beside long ones
-  hn::Vec<decltype(d_sum)> row_sum[kRows];
-  HWY_UNROLL(8)
+  const SumTag<kRows> d_sum;
+  constexpr size_t kSums = kSumVectors<kRows>, kSumLanes = hn::MaxLanes(SumTag<kRows>());
+  hn::Vec<SumTag<kRows>> row_sum[kSums];
+  HWY_UNROLL(2)
+  for (size_t n = 0; n < kSums; ++n) row_sum[n] = hn::Zero(d_sum);
+  HWY_UNROLL(16)
   for (size_t r = 0; r < kRows; ++r) {
-    row_sum[r] = hn::Zero(d_sum);
     HWY_UNROLL(4)
     for (size_t w = 0; w < kWidth; ++w) low[r][w] = high[r][w] = hn::Zero(d);
   }
@@ -107,23 +109,26 @@ HWY_INLINE void PairVectors(const float* HWY_RESTRICT p, const void* const* HWY_
       a[w] = hn::BitCast(d, hn::InterleaveLower(du16, e, o));
       b[w] = hn::BitCast(d, hn::InterleaveUpper(du16, e, o));
     }
-    HWY_UNROLL(8)
+    const float* pi = p + i * ProbStride(kRows);
+    HWY_UNROLL(2)
+    for (size_t n = 0; kFirst && n < kSums; ++n) {
+      const auto pair = hn::LoadU(d_sum, pi + n * kSumLanes);
+      row_sum[n] = hn::Add(hn::Add(row_sum[n], EvenOf(d_sum, pair)), OddOf(d_sum, pair));
+    }
+    HWY_UNROLL(16)
     for (size_t r = 0; r < kRows; ++r) {
-      const float* pi = p + r * kBlockKeys + i;
-      if (kFirst) {
-        const auto pair = BroadcastPair(d_sum, pi);
-        row_sum[r] = hn::Add(hn::Add(row_sum[r], EvenOf(d_sum, pair)), OddOf(d_sum, pair));
-      }
       HWY_UNROLL(4)
       for (size_t w = 0; w < kWidth; ++w) {
-        low[r][w] = PairDotBroadcast(d, pi, a[w], low[r][w]);
-        high[r][w] = PairDotBroadcast(d, pi, b[w], high[r][w]);
+        low[r][w] = PairDotBroadcast(d, pi + r, a[w], low[r][w]);
+        high[r][w] = PairDotBroadcast(d, pi + r, b[w], high[r][w]);
       }
     }
   }
-  HWY_UNROLL(8)
+  HWY_UNROLL(2)
+  for (size_t n = 0; kFirst && n < kSums; ++n)
+    hn::StoreN(row_sum[n], d_sum, sum + n * kSumLanes, HWY_MIN(kSumLanes, kRows - n * kSumLanes));
+  HWY_UNROLL(16)
   for (size_t r = 0; r < kRows; ++r) {
-    if (kFirst) sum[r] = hn::GetLane(row_sum[r]);
     HWY_UNROLL(4)
     for (size_t w = 0; w < kWidth; ++w) {
       StoreDims(low[r][w], high[r][w], kPartial ? count : kPairDims, acc_out + r * v_dim + x + w * kPairDims);
@@ -131,7 +136,7 @@ HWY_INLINE void PairVectors(const float* HWY_RESTRICT p, const void* const* HWY_
   }
 }
 
-// ValueFewFunction on pairs: p[r] holds pairs of probs, v rows of bf16; a whole block at once, of one kv head: offset and
+// ValueFewFunction on pairs: p holds pairs of probs, v rows of bf16; a whole block at once, of one kv head: offset and
 // begin are 0, end is even, and what acc and sum hold does not matter.
 template <size_t kRows>
 HWY_NOINLINE void ValuePairs(const float* HWY_RESTRICT p, const void* const* HWY_RESTRICT v, size_t, size_t v_dim,
@@ -157,10 +162,10 @@ HWY_NOINLINE void ValuePairs(const float* HWY_RESTRICT p, const void* const* HWY
   if (x < v_dim) PairVectors<kRows, 1, false, true>(p, v, x, v_dim - x, pairs, prefetch, acc, v_dim, sum);
 }
 
-template <size_t kRows = kMaxScoreRows>
+template <size_t kRows = kMaxPassRows>
 HWY_INLINE void FillPairLoops(FewLoops& loops) {
   loops.score[kRows] = &ScoreFew<Bf16Pair, kRows>;
-  if constexpr (kRows <= kMaxValueRows) loops.value[kRows] = &ValuePairs<kRows>;
+  loops.value[kRows] = &ValuePairs<kRows>;
   if constexpr (kRows > 1) FillPairLoops<kRows - 1>(loops);
 }
 

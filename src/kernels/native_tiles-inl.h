@@ -58,9 +58,7 @@ HWY_INLINE void PairScoreTile(const float* HWY_RESTRICT q, const float* HWY_REST
     for (size_t i = 0; i < kVectors; ++i) qc[i] = hn::Load(d, q + static_cast<size_t>(c) * kRows + i * N);
     HWY_UNROLL(16)
     for (size_t j = 0; j < kKeys; ++j) {
-      const V kj = BroadcastPair(d, k + static_cast<int64_t>(j) * stride + c);
-      HWY_UNROLL(4)
-      for (size_t i = 0; i < kVectors; ++i) acc[j][i] = PairDot(d, qc[i], kj, acc[j][i]);
+      PairDotBroadcast<kVectors <= 2>(d, k + static_cast<int64_t>(j) * stride + c, qc, acc[j]);
     }
   }
   if (kTakeMax) {
@@ -160,9 +158,7 @@ HWY_INLINE void PairValueTile(const float* HWY_RESTRICT p, const float* HWY_REST
       const float* vj = v + j * stride;
       HWY_UNROLL(16)
       for (size_t x = 0; x < kDims; ++x) {
-        const V vx = BroadcastPair(d, vj + x);
-        HWY_UNROLL(4)
-        for (size_t i = 0; i < kVectors; ++i) acc[x][i] = PairDot(d, pj[i], vx, acc[x][i]);
+        PairDotBroadcast<kVectors <= 2>(d, vj + x, pj, acc[x]);
       }
     }
   }

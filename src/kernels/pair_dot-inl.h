@@ -42,18 +42,29 @@ HWY_INLINE V BroadcastPair(D d, const float* pair) {
   return v;
 }
 
-// PairDot(b, one pair in all lanes, acc).
+// PairDot(b, one pair in all lanes, acc). Compilers broadcast into a register, which costs as much again as half the
+// product: an AVX-512 core that works in halves makes three vectors in two cycles (docs/PERFORMANCE.md).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V PairDotBroadcast(D d, const float* pair, V b, V acc) {
 #if HWY_ARCH_X86
-  // Compilers broadcast into a register, which costs as much again as half the product: an AVX-512 core that works in
-  // halves makes three vectors in two cycles (docs/PERFORMANCE.md).
   static_assert(hn::MaxLanes(D()) == 16, "1to16");
   asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(acc.raw) : "v"(b.raw), "m"(*pair));
   return acc;
 #else
   return PairDot(d, BroadcastPair(d, pair), b, acc);
 #endif
+}
+// acc[i] = PairDot(b[i], one pair in all lanes, acc[i]).
+template <bool kFromMemory, class D, size_t kCount, class V = hn::Vec<D>>
+HWY_INLINE void PairDotBroadcast(D d, const float* pair, const V (&b)[kCount], V (&acc)[kCount]) {
+  if constexpr (kFromMemory) {
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kCount; ++i) acc[i] = PairDotBroadcast(d, pair, b[i], acc[i]);
+  } else {
+    const V all = BroadcastPair(d, pair);
+    HWY_UNROLL(4)
+    for (size_t i = 0; i < kCount; ++i) acc[i] = PairDot(d, b[i], all, acc[i]);
+  }
 }
 
 // Two vectors of f32, rounded to bf16 and paired lane by lane: even in the lower halves.

@@ -223,12 +223,12 @@ static inline HWY_NOINLINE void RuledFewBlock(const Task& task, const FewRules& 
   const PrefetchRows prefetch_v = {v + keys, k_lines, v + kNearRows, 0, v_lines};
   const PrefetchRows prefetch_seen = {s.seen, 0, s.seen + kNearRows, 0, v_lines};
   const int64_t rows = task.row_end - task.row_begin;
-  const Passes score_passes(rows, kMaxScoreRows), value_passes(rows, kMaxValueRows);
+  const Passes passes(rows);
   EmptyStates(static_cast<size_t>(rows), v_dim, s.block_max, s.block_sum, s.block_acc);
-  for (int64_t pass = 0; pass < score_passes.count; ++pass) {
-    const int64_t row = score_passes.Begin(pass);
-    k_loops.score[score_passes.Rows(pass)](s.q + row * RowOfQ(task), static_cast<size_t>(task.qk_dim), k, 0, keys,
-                                           prefetch_k, s.probs + row * kBlockKeys);
+  for (int64_t pass = 0; pass < passes.count; ++pass) {
+    const int64_t row = passes.Begin(pass);
+    k_loops.score[passes.Rows(pass)](s.q + row * RowOfQ(task), static_cast<size_t>(task.qk_dim), k, 0, keys, prefetch_k,
+                                     s.probs + row * kBlockKeys);
   }
   for (int64_t r = 0; r < rows; ++r) {
     float* const scores = s.probs + r * kBlockKeys;
@@ -237,10 +237,12 @@ static inline HWY_NOINLINE void RuledFewBlock(const Task& task, const FewRules& 
     if (task.native_bf16) PairProbs(sight.keys, scores);
   }
   if (!sight.edge || AllFiniteRows(v_type, v, 0, sight.keys, v_dim)) {
-    for (int64_t pass = 0; pass < value_passes.count; ++pass) {
-      const int64_t row = value_passes.Begin(pass);
-      v_loops.value[value_passes.Rows(pass)](s.probs + row * kBlockKeys, v, 0, v_dim, 0, keys, prefetch_v,
-                                             s.block_acc + row * task.v_dim, s.block_sum + row);
+    for (int64_t pass = 0; pass < passes.count; ++pass) {
+      const int64_t row = passes.Begin(pass);
+      const float* p = ProbsByKey(s.probs + row * kBlockKeys, passes.Rows(pass),
+                                  task.native_bf16 ? sight.keys / 2 : sight.keys, s.by_key);
+      v_loops.value[passes.Rows(pass)](p, v, 0, v_dim, 0, keys, prefetch_v, s.block_acc + row * task.v_dim,
+                                       s.block_sum + row);
     }
     return;
   }
