@@ -30,6 +30,8 @@ const char* unit_of(Measure measure) {
     case Measure::kShareOfLimit:
     case Measure::kReadingRatio:
       return "GB/s";
+    case Measure::kReadingGain:
+      return "x";
     case Measure::kTimeRatio:
     case Measure::kIdleTeam:
       return "ms";
@@ -64,6 +66,8 @@ Found find(const PromiseGroup& group, const Promise& promise, size_t a, const st
       return {rate(a), rate(promise.b)};
     case Measure::kReadingRatio:
       return {reading(a), reading(promise.b)};
+    case Measure::kReadingGain:
+      return {reading(a) / reading(promise.b), run.bandwidth / run_of(promise.b).bandwidth};
     case Measure::kTimeRatio: {
       const double c = promise.c == Promise::kNone ? 0 : run_of(promise.c).seconds;
       return {run.seconds * 1e3, (run_of(promise.b).seconds + c) * 1e3};
@@ -134,8 +138,9 @@ bool print_line(const Promise& promise, const Line& line) {
 
 int print_acceptance(const std::vector<PromiseGroup>& groups, const std::string& text, Clock clock) {
   std::printf(
-      "Target %s. Medians of %d runs of best-of-%d; limit: the FMA peak or the reading measured before, within and "
-      "after each run, or the case compared with\n\n",
+      "Target %s. Medians of %d runs of best-of-%d; limit: the FMA peak measured before, within and after each run, "
+      "the "
+      "best reading of as many passes in turns with its repeats, or the case compared with\n\n",
       target_name(best_target()), kRuns, kRepeats);
   if (clock == Clock::kThread) std::printf("One-thread cases are timed while their thread runs.\n\n");
   std::printf("%-57s %8s %8s %-4s %6s  %-8s  %s\n", "line", "value", "limit", "", "share", "asked", "held");

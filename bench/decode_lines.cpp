@@ -58,6 +58,7 @@ PromiseGroup one_head(int32_t all) {
   const size_t one = builder.add(decode_case(32768, 128, 1, 1, 1));
   const size_t two = builder.add(decode_case(32768, 128, 1, 1, std::min(2, all)));
   builder.ratio(Measure::kReadingRatio, two, one, 1.8, "1 kv head, S=32768: 2 threads, rate over one's");
+  builder.ratio(Measure::kReadingGain, two, one, 0.9, "1 kv head: what 2 threads gain, over what reading gains");
   const size_t four = builder.add(decode_case(32768, 128, 8, 2, all));
   const size_t half = builder.add(decode_case(32768, 128, 8, 2, (all + 1) / 2));
   builder.ratio(Measure::kReadingRatio, four, half, 1.5, "W05 heads 8/2: all threads, rate over half of them");

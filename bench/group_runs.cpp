@@ -9,6 +9,7 @@
 #include "case_tensors.hpp"
 #include "lanewise/lanewise.hpp"
 #include "limit.hpp"
+#include "peaks.hpp"
 #include "prepared_case.hpp"
 
 namespace lanewise::bench {
@@ -35,6 +36,7 @@ std::vector<Needs> needs_of(const PromiseGroup& group, const std::vector<Promise
     for (const size_t i : {promise.b, promise.c}) {
       if (i != Promise::kNone) needs[i].time = true;
     }
+    if (promise.measure == Measure::kReadingGain) needs[promise.a].bandwidth = needs[promise.b].bandwidth = true;
   }
   return needs;
 }
@@ -66,12 +68,12 @@ class MeasuredCase {
 
   void time_once(CaseRun& run) const {
     run.seconds = std::min(run.seconds, seconds_of(*prepared_, runs_, clock_));
+    if (needs_.bandwidth)
+      run.bandwidth = std::max(run.bandwidth, read_bandwidth_once(prepared_->read_regions(), case_.threads));
     if (needs_.plan_make) run.plan_make = std::min(run.plan_make, seconds_of_plan_make(case_));
   }
-  void measure_limits(CaseRun& run) const {
+  void measure_peak(CaseRun& run) const {
     if (needs_.peak) run.peak = std::max(run.peak, arithmetic_peak_of(case_));
-    if (needs_.bandwidth)
-      run.bandwidth = std::max(run.bandwidth, read_bandwidth(prepared_->read_regions(), case_.threads));
   }
   void measure_idle(CaseRun& run) const {
     if (!needs_.idle) return;
@@ -108,10 +110,10 @@ void measure_cases(const PromiseGroup& group, const std::vector<Needs>& needs, s
   };
   for (int run = 0; run < kRuns; ++run) {
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
-      if (repeat % (kRepeats / 2) == 0) for_each(run, &MeasuredCase::measure_limits);
+      if (repeat % (kRepeats / 2) == 0) for_each(run, &MeasuredCase::measure_peak);
       for_each(run, &MeasuredCase::time_once);
     }
-    for_each(run, &MeasuredCase::measure_limits);
+    for_each(run, &MeasuredCase::measure_peak);
     for_each(run, &MeasuredCase::measure_idle);
   }
 }

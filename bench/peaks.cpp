@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "peak_loops.hpp"
 #include "src/targets.hpp"
@@ -31,6 +32,26 @@ double arithmetic_peak(void (*loop)(int64_t), double flops, int32_t threads) {
   return flops * static_cast<double>(rounds) * threads / seconds / 1e9;
 }
 
+// What is read of them.
+double bytes_of(const std::vector<Region>& regions) {
+  size_t bytes = 0;
+  for (const Region& region : regions) bytes += region.bytes / kReadStep * kReadStep;
+  return static_cast<double>(bytes);
+}
+
+// Reads each region, cut evenly between the threads.
+std::function<void(int32_t)> share_of_reading(const std::vector<Region>& regions, int32_t threads) {
+  const PeakLoops loops = peak_loops_for(best_target());
+  return [&regions, threads, loops](int32_t thread) {
+    for (const Region& region : regions) {
+      const size_t steps = region.bytes / kReadStep;
+      const size_t begin = steps * static_cast<size_t>(thread) / static_cast<size_t>(threads);
+      const size_t end = steps * static_cast<size_t>(thread + 1) / static_cast<size_t>(threads);
+      loops.read(static_cast<const char*>(region.data) + begin * kReadStep, (end - begin) * kReadStep);
+    }
+  };
+}
+
 }  // namespace
 
 double fma_peak(int64_t target, int32_t threads) {
@@ -44,18 +65,9 @@ double bf16_dot_peak(int64_t target, int32_t threads) {
 }
 
 double read_bandwidth(const std::vector<Region>& regions, int32_t threads) {
-  const PeakLoops loops = peak_loops_for(best_target());
-  size_t bytes = 0;
-  const auto read_all = [&](int32_t thread) {
-    for (const Region& region : regions) {
-      const size_t steps = region.bytes / kReadStep;
-      const size_t begin = steps * static_cast<size_t>(thread) / static_cast<size_t>(threads);
-      const size_t end = steps * static_cast<size_t>(thread + 1) / static_cast<size_t>(threads);
-      loops.read(static_cast<const char*>(region.data) + begin * kReadStep, (end - begin) * kReadStep);
-    }
-  };
-  for (const Region& region : regions) bytes += region.bytes / kReadStep * kReadStep;
+  const double bytes = bytes_of(regions);
   if (bytes == 0) return 0;
+  const auto read_all = share_of_reading(regions, threads);
   // Small regions are read several times a burst, large ones once however long that takes.
   const double once = best_seconds(threads, 3, read_all);
   const int64_t times = std::max<int64_t>(1, std::llround(kBurst / once));
@@ -64,7 +76,11 @@ double read_bandwidth(const std::vector<Region>& regions, int32_t threads) {
     for (int64_t i = 0; i < times; ++i) read_all(thread);
   });
   const double best = std::min(seconds / static_cast<double>(times), once);
-  return static_cast<double>(bytes) / best / 1e9;
+  return bytes / best / 1e9;
+}
+
+double read_bandwidth_once(const std::vector<Region>& regions, int32_t threads) {
+  return bytes_of(regions) / seconds_of_team(threads, share_of_reading(regions, threads)) / 1e9;
 }
 
 double core_clock() {

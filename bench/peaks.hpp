@@ -25,6 +25,10 @@ struct Region {
 // there.
 double read_bandwidth(const std::vector<Region>& regions, int32_t threads);
 
+// The same of one pass, by the team that runs use: for regions far larger than a cache, in turns with runs that read
+// them, so that neither finds more of them in the last cache than the other.
+double read_bandwidth_once(const std::vector<Region>& regions, int32_t threads);
+
 // Core clock in GHz while one thread works; 0 where it is not known how to measure it.
 double core_clock();
 

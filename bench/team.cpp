@@ -8,6 +8,10 @@
 #include <thread>
 #include <vector>
 
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
 namespace lanewise::bench {
 namespace {
 
@@ -63,6 +67,27 @@ double best_seconds(int32_t threads, int32_t repeats, const std::function<void(i
   body(0);
   for (std::thread& other : others) other.join();
   return best;
+}
+
+double seconds_of_team(int32_t threads, const std::function<void(int32_t)>& work) {
+  double seconds = 0;
+#if defined(_OPENMP)
+  if (threads > 1) {
+#pragma omp parallel num_threads(threads)
+    {
+#pragma omp barrier
+      const double start = now();
+      work(omp_get_thread_num());
+#pragma omp barrier
+      if (omp_get_thread_num() == 0) seconds = now() - start;
+    }
+    return seconds;
+  }
+#endif
+  const double start = now();
+  for (int32_t thread = 0; thread < threads; ++thread) work(thread);
+  seconds = now() - start;
+  return seconds;
 }
 
 }  // namespace lanewise::bench
