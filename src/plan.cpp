@@ -116,7 +116,8 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   const int64_t tiles = std::min(most_panel_tiles(p), std::max<int64_t>(1, panels_of(plan, p.q_len, 1).count));
   plan.piece_rows = std::min(plan.kernels.rows_max_vectors * plan.kernels.lanes, p.q_len * group_size(p));
   plan.together_rows = p.kv_heads == 1 ? 0 : std::min(kMaxTogetherRows, saturating_product(p.q_len, p.q_heads, 1));
-  const int64_t few_rows = std::max(plan.piece_rows, plan.together_rows);
+  const int64_t few_rows =
+      std::max({plan.piece_rows, plan.together_rows, std::min(kMaxFewRows, p.q_len * group_size(p))});
   plan.task_scratch =
       static_cast<int64_t>(std::max(plan.kernels.rows_scratch_size(p.qk_dim, p.v_dim, tiles, true, true),
                                     plan.kernels.keys_scratch_size(p.qk_dim, p.v_dim, few_rows)));

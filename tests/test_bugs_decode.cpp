@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -164,7 +165,10 @@ TEST_CASE("L05: strides of axes of size 1 mean nothing, of pages and tokens too"
 TEST_CASE("M: every number of rows of the decode kernel, every head size near a vector") {
   const Storage storage = any_storage();
   CAPTURE(storage.name);
-  for (int64_t rows = 1; rows <= 17; ++rows) {
+  std::vector<int64_t> all_rows(17);
+  std::iota(all_rows.begin(), all_rows.end(), 1);
+  all_rows.insert(all_rows.end(), {27, 30, 43, 46});  // left over from vectors of rows
+  for (const int64_t rows : all_rows) {
     for (const int64_t v_dim : {1, 3, 4, 5, 8, 15, 16, 17, 31, 33, 48, 63, 64, 80, 96, 127, 128, 160, 192, 260}) {
       Case c = Case().stored_as(storage).heads(rows, 1).len(1, 37).dims((v_dim * 7) % 70 + 1, v_dim);
       const Expectation expected(c);

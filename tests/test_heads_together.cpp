@@ -21,7 +21,7 @@ std::vector<Subject> subjects() {
       {"more heads than a task takes", Case().heads(35, 35).len(1, 270).dims(16).with_state()},
       {"few keys", Case().batch(3).heads(9, 3).len(1, 17).dims(24).kv_lengths({17, 0, 1})},
       {"speculative tokens", Case().heads(4, 4).len(3, 9000).dims(32).causal().with_state()},
-      {"more rows than a pass takes", Case().heads(12, 3).len(3, 700).dims(48).causal()},
+      {"rows of twelve a head", Case().heads(12, 3).len(3, 700).dims(48).causal()},
       {"window", Case().heads(6, 3).len(2, 3000).dims(64).causal().window(700, -1)},
       {"kv_start", Case().heads(8, 8).len(2, 4500).dims(20).causal().kv_starts({4090}).with_state()},
       {"sinks", Case().heads(8, 4).len(2, 600).dims(32).causal().sinks({1, -2, 3, 0, 5, -1, 2, 4})},

@@ -171,6 +171,7 @@ static inline HWY_NOINLINE void FewValues(const FewBlock& block, const FewRows& 
   }
   const float* probs[kMaxTogetherRows];  // of each pass
   for (int64_t head = 0; head < task.kv_heads; ++head) {
+    if (!together[head]) continue;
     for (int64_t pass = 0; pass < passes.count; ++pass) {
       const int64_t row = head * block.rows + passes.Begin(pass);
       probs[head * passes.count + pass] =

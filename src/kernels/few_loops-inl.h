@@ -16,8 +16,9 @@ HWY_BEFORE_NAMESPACE();
 namespace lanewise {
 namespace HWY_NAMESPACE {
 
-// Rows of one pass of the register loops; more rows take several passes over a block, which is then in cache. Every pass
-// over keys transposes them again, which costs as much as five rows' products.
+// Rows of one pass of the register loops. More rows, which only a plan that was changed brings (benches and tests),
+// take several passes over a block, which is then in cache; each transposes keys again, as much work as five rows'
+// products.
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 inline constexpr size_t kMaxPassRows = 14;
 #elif HWY_ARCH_ARM_A64
@@ -45,7 +46,7 @@ struct PrefetchRows {
   size_t near_lines;
 };
 
-// Floats from one key's probs to the next key's: those of a pass's rows lie together, in as many lanes as are added at once.
+// Floats from one key's probs to the next key's: those of a pass's rows lie together, filled up to whole vectors.
 constexpr size_t ProbStride(size_t rows) { return rows == 1 ? 1 : rows <= 4 ? 4 : rows <= 8 ? 8 : 16; }
 
 // Scores of n keys for `rows` rows, q [elements][rows]; values and row sums of keys [begin, end), probs

@@ -66,8 +66,8 @@ static inline HWY_NOINLINE void PairProbs(int64_t n, float* HWY_RESTRICT p) {
 #endif
 }
 
-// Probs (or pairs of them) of `rows` rows, at most kMaxPassRows, as a value loop takes them: to[j * ProbStride(rows) + r] =
-// p[r * kBlockKeys + j], j < n; one row as it is.
+// Probs (or pairs of them) of `rows` rows, at most kMaxPassRows, as a value loop takes them: one row as it is, of more
+// to[j * ProbStride(rows) + r] = p[r * kBlockKeys + j], j < n.
 static inline HWY_NOINLINE const float* ProbsByKey(const float* HWY_RESTRICT p, int64_t rows, int64_t n,
                                                    float* HWY_RESTRICT to) {
   if (rows == 1) return p;

@@ -39,9 +39,9 @@ HWY_INLINE int64_t FewHead(const Task& task, int64_t row) {
 
 // Scratch of a task of `rows` rows, of all its kv heads.
 struct FewScratch {
-  float* q;       // [rows][qk_dim], times factor
-  float* probs;   // [rows][256]: scores, then probs
-  float* by_key;  // [256][rows]: probs of each pass of several rows as its loops take them, with room for empty lanes
+  float* q;          // [rows][qk_dim], times factor
+  float* probs;      // [rows][256]: scores, then probs
+  float* by_key;     // [256][ProbStride] of each pass of several rows
   float* block_acc;  // [rows][v_dim]
   float* span_acc;
   float* row_acc;
@@ -65,6 +65,7 @@ inline constexpr int64_t kChunkKeys = 16;
 
 // ProbStride(rows) is at most so many times `rows`.
 inline constexpr int64_t kMostLanesARow = 2;
+static_assert(ProbStride(2) <= 4 && ProbStride(5) <= 10 && ProbStride(9) <= 18, "the least rows of each stride");
 
 // Addresses past a block's that prefetch and whole vectors may look at.
 inline constexpr int64_t kAddressSlack = kBlockKeys + 128;
@@ -73,7 +74,7 @@ static inline FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_d
   FewScratch s = {};
   s.q = Carve(base, s.size, rows * qk_dim);
   s.probs = Carve(base, s.size, rows * kBlockKeys);
-  s.by_key = Carve(base, s.size, kMostLanesARow * rows * kBlockKeys);
+  s.by_key = Carve(base, s.size, kMostLanesARow * HWY_MIN(rows, kMaxTogetherRows) * kBlockKeys);
   s.block_acc = Carve(base, s.size, rows * v_dim);
   s.span_acc = Carve(base, s.size, rows * v_dim);
   s.row_acc = Carve(base, s.size, rows * v_dim);

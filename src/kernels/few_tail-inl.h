@@ -1,4 +1,4 @@
-// The last rows of a rows-in-lanes task, where they would fill a small part of a vector: keys-in-lanes takes them, on
+// The last rows of a rows-in-lanes task, where they would not fill a vector: keys-in-lanes takes them, on
 // each block of keys that the tiles have just brought into the cache. Same bits, less work (docs/PERFORMANCE.md).
 
 #if defined(LANEWISE_FEW_TAIL_INL_H_) == defined(HWY_TARGET_TOGGLE)

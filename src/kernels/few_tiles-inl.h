@@ -30,29 +30,27 @@ namespace lanewise {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of dims of a value pass: as many as leave room for accumulators, the vectors of V (one row uses each but
-// once, from memory), row sums, and a broadcast where products do not take it from memory. What does not fit is loaded
-// again for every row (6 rows: 70 instead of 82 % of the FMA peak in cache).
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-inline constexpr size_t kRegisters = 32;
-#elif HWY_ARCH_ARM_A64
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 || HWY_ARCH_ARM_A64
 inline constexpr size_t kRegisters = 32;
 #elif HWY_NATIVE_FMA
 inline constexpr size_t kRegisters = 16;
 #else
 inline constexpr size_t kRegisters = 14;  // of 16: a product takes one
 #endif
-// Compilers broadcast a prob once for several products, into a register, which an AVX-512 core that works in halves pays
-// for: it makes three vectors in two cycles (docs/PERFORMANCE.md). With many rows each product broadcasts from memory for
-// itself; with fewer, loads would bind.
+// Compilers broadcast a prob once for several products, into a register, which an AVX-512 core that works in halves
+// pays for: it makes three vectors in two cycles (docs/PERFORMANCE.md). With many rows each product broadcasts from
+// memory for itself; with fewer, loads would bind.
 template <size_t kRows>
 inline constexpr bool kBroadcastsFromMemory = HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86 && kRows > 8;
 // Row sums of a pass: one lane a row.
 template <size_t kRows>
 using SumTag = hn::CappedTag<float, ProbStride(kRows)>;
 template <size_t kRows>
-inline constexpr size_t kSumVectors = ProbStride(kRows) / hn::MaxLanes(SumTag<kRows>());
+inline constexpr size_t kSumVectors = (kRows + hn::MaxLanes(SumTag<kRows>()) - 1) / hn::MaxLanes(SumTag<kRows>());
 
+// Vectors of dims of a value pass: as many as leave room for accumulators, the vectors of V (one row uses each but
+// once, from memory), row sums, and a broadcast where products do not take it from memory. What does not fit is loaded
+// again for every row (6 rows: 70 instead of 82 % of the FMA peak in cache).
 template <size_t kRows>
 constexpr size_t ValueWidth() {
   for (const size_t width : {size_t{8}, size_t{4}, size_t{3}, size_t{2}}) {
@@ -196,12 +194,13 @@ HWY_INLINE void MulAddBroadcast(D d, const float* p, const V (&v)[kWidth], V (&a
     HWY_UNROLL(8)
     for (size_t w = 0; w < kWidth; ++w)
       asm("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(acc[w].raw) : "v"(v[w].raw), "m"(*p));
-    return;
-  }
+  } else
 #endif
-  const V all = hn::Set(d, *p);
-  HWY_UNROLL(8)
-  for (size_t w = 0; w < kWidth; ++w) acc[w] = hn::MulAdd(v[w], all, acc[w]);
+  {
+    const V all = hn::Set(d, *p);
+    HWY_UNROLL(8)
+    for (size_t w = 0; w < kWidth; ++w) acc[w] = hn::MulAdd(v[w], all, acc[w]);
+  }
 }
 
 // acc[r][x ...] over keys [begin, end) for kWidth vectors of dims. kFirst: row sums too. kPartial: `count` lanes of one
