@@ -138,8 +138,7 @@ bool print_line(const Promise& promise, const Line& line) {
 
 int print_acceptance(const std::vector<PromiseGroup>& groups, const std::string& text, Clock clock) {
   std::printf(
-      "Target %s. Medians of %d runs of best-of-%d; limit: the FMA peak measured before, within and after each run, "
-      "the "
+      "Target %s. Medians of %d runs of best-of-%d; limit: the FMA peak measured before, within and after each run, the "
       "best reading of as many passes in turns with its repeats, or the case compared with\n\n",
       target_name(best_target()), kRuns, kRepeats);
   if (clock == Clock::kThread) std::printf("One-thread cases are timed while their thread runs.\n\n");

@@ -16,12 +16,12 @@ enum class Measure {
   kShareOfLimit,    // the same over the lower of reading and arithmetic
   kRateRatio,       // rate of a over rate of b
   kReadingRatio,    // the same in GB/s of keys and values
-  kReadingGain,  // rate of reading of a over that of b, compared with what a plain read loop gains from b's threads to a's
-  kTimeRatio,     // time of a over time of b (and of c together); held if not above
-  kMicroseconds,  // time of a; held if not above
-  kPlanMake,      // time of Plan::make for a, in microseconds; held if not above
-  kIdleTeam,      // milliseconds of processor time within a second, 0.3 s after a; held if not above
-  kHostRate,      // FMA peak 0.3 s after a over that before it
+  kReadingGain,     // the same, compared with what a plain read loop gains from b's threads to a's
+  kTimeRatio,       // time of a over time of b (and of c together); held if not above
+  kMicroseconds,    // time of a; held if not above
+  kPlanMake,        // time of Plan::make for a, in microseconds; held if not above
+  kIdleTeam,        // milliseconds of processor time within a second, 0.3 s after a; held if not above
+  kHostRate,        // FMA peak 0.3 s after a over that before it
 };
 
 struct Promise {

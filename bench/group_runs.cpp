@@ -68,9 +68,11 @@ class MeasuredCase {
 
   void time_once(CaseRun& run) const {
     run.seconds = std::min(run.seconds, seconds_of(*prepared_, runs_, clock_));
-    if (needs_.bandwidth)
-      run.bandwidth = std::max(run.bandwidth, read_bandwidth_once(prepared_->read_regions(), case_.threads));
     if (needs_.plan_make) run.plan_make = std::min(run.plan_make, seconds_of_plan_make(case_));
+  }
+  void read_once(CaseRun& run) const {
+    if (needs_.bandwidth)
+      run.bandwidth = std::max(run.bandwidth, read_bandwidth_once(prepared_->read_regions(), case_.threads, clock_));
   }
   void measure_peak(CaseRun& run) const {
     if (needs_.peak) run.peak = std::max(run.peak, arithmetic_peak_of(case_));
@@ -112,6 +114,7 @@ void measure_cases(const PromiseGroup& group, const std::vector<Needs>& needs, s
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
       if (repeat % (kRepeats / 2) == 0) for_each(run, &MeasuredCase::measure_peak);
       for_each(run, &MeasuredCase::time_once);
+      for_each(run, &MeasuredCase::read_once);
     }
     for_each(run, &MeasuredCase::measure_peak);
     for_each(run, &MeasuredCase::measure_idle);

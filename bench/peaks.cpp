@@ -42,7 +42,7 @@ double bytes_of(const std::vector<Region>& regions) {
 // Reads each region, cut evenly between the threads.
 std::function<void(int32_t)> share_of_reading(const std::vector<Region>& regions, int32_t threads) {
   const PeakLoops loops = peak_loops_for(best_target());
-  return [&regions, threads, loops](int32_t thread) {
+  return [regions, threads, loops](int32_t thread) {
     for (const Region& region : regions) {
       const size_t steps = region.bytes / kReadStep;
       const size_t begin = steps * static_cast<size_t>(thread) / static_cast<size_t>(threads);
@@ -79,8 +79,8 @@ double read_bandwidth(const std::vector<Region>& regions, int32_t threads) {
   return bytes / best / 1e9;
 }
 
-double read_bandwidth_once(const std::vector<Region>& regions, int32_t threads) {
-  return bytes_of(regions) / seconds_of_team(threads, share_of_reading(regions, threads)) / 1e9;
+double read_bandwidth_once(const std::vector<Region>& regions, int32_t threads, Clock clock) {
+  return bytes_of(regions) / seconds_of_team(threads, share_of_reading(regions, threads), clock) / 1e9;
 }
 
 double core_clock() {

@@ -1,10 +1,12 @@
-// What this machine can do, measured in this run: the limits that benches compare with. Each is the best of many short
-// bursts (1 to 2 ms): on a shared machine some burst runs undisturbed.
+// What this machine can do, measured in this run: the limits that benches compare with. Each but the last
+// reading is the best of many short bursts (1 to 2 ms): on a shared machine some burst runs undisturbed.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "team.hpp"
 
 namespace lanewise::bench {
 
@@ -27,7 +29,7 @@ double read_bandwidth(const std::vector<Region>& regions, int32_t threads);
 
 // The same of one pass, by the team that runs use: for regions far larger than a cache, in turns with runs that read
 // them, so that neither finds more of them in the last cache than the other.
-double read_bandwidth_once(const std::vector<Region>& regions, int32_t threads);
+double read_bandwidth_once(const std::vector<Region>& regions, int32_t threads, Clock clock);
 
 // Core clock in GHz while one thread works; 0 where it is not known how to measure it.
 double core_clock();

@@ -69,25 +69,22 @@ double best_seconds(int32_t threads, int32_t repeats, const std::function<void(i
   return best;
 }
 
-double seconds_of_team(int32_t threads, const std::function<void(int32_t)>& work) {
-  double seconds = 0;
+double seconds_of_team(int32_t threads, const std::function<void(int32_t)>& work, Clock clock) {
 #if defined(_OPENMP)
   if (threads > 1) {
-#pragma omp parallel num_threads(threads)
+    double start = std::numeric_limits<double>::infinity();
+#pragma omp parallel num_threads(threads) reduction(min : start)
     {
 #pragma omp barrier
-      const double start = now();
-      work(omp_get_thread_num());
-#pragma omp barrier
-      if (omp_get_thread_num() == 0) seconds = now() - start;
+      start = now();
+      for (int32_t thread = omp_get_thread_num(); thread < threads; thread += omp_get_num_threads()) work(thread);
     }
-    return seconds;
+    return now() - start;
   }
 #endif
-  const double start = now();
+  const double start = now(clock);
   for (int32_t thread = 0; thread < threads; ++thread) work(thread);
-  seconds = now() - start;
-  return seconds;
+  return now(clock) - start;
 }
 
 }  // namespace lanewise::bench

@@ -16,8 +16,8 @@ double now(Clock clock = Clock::kWall);  // seconds
 // only: between measurements nothing spins on the cores.
 double best_seconds(int32_t threads, int32_t repeats, const std::function<void(int32_t)>& work);
 
-// The same once, on the OpenMP team that runs with as many threads use: in turns with them, no team waits for the cores
-// of another's spinning threads.
-double seconds_of_team(int32_t threads, const std::function<void(int32_t)>& work);
+// The same once, on the OpenMP team that runs with as many threads use, from the first one's start: in turns with them,
+// no team waits for the cores of another's spinning threads.
+double seconds_of_team(int32_t threads, const std::function<void(int32_t)>& work, Clock clock = Clock::kWall);
 
 }  // namespace lanewise::bench
