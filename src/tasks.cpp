@@ -75,6 +75,16 @@ Task task_at(const Work& work, const TaskCursor& at, void* scratch) {
 }
 
 void hint(const Work& work, const TaskCursor& next, Task& task) {
+  if (next.panel().rows() <= work.cut.plan.kernels.few_rows) {
+    // Its first block's keys; from there on it fetches ahead by itself.
+    const Task then = task_at(work, next, nullptr);
+    const int64_t count = std::min(kBlockKeys, then.key_end - then.key_begin);
+    if (count <= 0 || then.k.page_table != nullptr) return;
+    const char* first =
+        static_cast<const char*>(then.k.data) + then.key_begin * then.k.len_stride * type_size(then.k.type);
+    task.ahead[1] = rows_together(first, then.k.len_stride, then.k.dim_stride, then.qk_dim, count, then.k.type);
+    return;
+  }
   const Task then = panel_task(work, next, nullptr);
   if (then.kv_len > kLongestAhead) return;
   if (then.group_size == 1) {

@@ -70,7 +70,16 @@ struct BlockAddresses {
   const void** v;
 };
 
-// Addresses run on from keys to values to the next block's keys, so that prefetch looks ahead in the order of reading.
+// to[i] = address of key row i of what the next task reads first; returns how many.
+static inline int64_t FillNextTask(const Task& task, const void** to) {
+  const FetchAhead& ahead = task.ahead[1];
+  const int64_t row_bytes = task.qk_dim * storage_size(task.k.type);
+  const int64_t count = HWY_MIN(kBlockKeys, ahead.lines * 64 / row_bytes);
+  for (int64_t i = 0; i < count; ++i) to[i] = ahead.data + i * row_bytes;
+  return count;
+}
+
+// Addresses run on from keys to values to the next block's keys (of the next task behind the last), so that prefetch looks ahead in the order of reading.
 // Keys are filled up to whole vectors with the last one; the end of the list repeats. lead, trail: zero rows before and
 // behind the keys and values, which make pairs whole.
 static inline BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t begin, int64_t end,
@@ -89,8 +98,12 @@ static inline BlockAddresses AddressesOf(const Task& task, const FewScratch& s, 
   const void** v = at + whole;
   fill(task.v, task.v_dim, s.packed_v, v);
   const void** next = v + n;
-  const int64_t ahead = IsPacked(task.k) ? 0 : HWY_MAX(int64_t{0}, next_end - next_begin);
-  if (ahead > 0) FillAddresses(task.k, next_begin, next_end, next);
+  int64_t ahead = IsPacked(task.k) ? 0 : HWY_MAX(int64_t{0}, next_end - next_begin);
+  if (ahead > 0) {
+    FillAddresses(task.k, next_begin, next_end, next);
+  } else if (!IsPacked(task.k)) {
+    ahead = FillNextTask(task, next);
+  }
   for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
   return {at, v};
 }

@@ -126,7 +126,7 @@ struct Task {
   bool pack_k = false, pack_v = false;
   bool native_bf16 = false;  // arithmetic on pairs of bf16; q, k and v are bf16
   bool streams = false;      // K and V come from memory, not from a cache: fetch them ahead. Rows-in-lanes only.
-  FetchAhead ahead[3];       // read by the worker's next task
+  FetchAhead ahead[3];       // q, k and v that the worker's next task reads
   void* scratch = nullptr;   // 64-byte aligned, as large as the kernel's scratch_size says
 };
 
