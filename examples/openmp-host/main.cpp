@@ -73,7 +73,7 @@ int main() {
     }
   }
 
-  // In a child. (If only the host had used OpenMP before the fork: lanewise::Executor::caller() there.)
+  // In a child: lanewise was loaded before the fork, so OpenMP runs stay on the calling thread.
   const pid_t child = fork();
   if (child == 0) {
     std::vector<float> out(kElements);

@@ -88,7 +88,8 @@ enum {
 
 /* A strided tensor. Axes of q, k, v, out and state_acc: batch (dense) or page (paged), head, len or token, dim. Axes of
  * lse, state_max, state_sum: batch, head, len. Axes of mask and bias: batch, query head, query, key; stride 0
- * broadcasts; bits lie together along keys, whose stride is not used. A ragged tensor has no batch axis: stride[0] is not used. Strides of axes of size 1 are not used either. */
+ * broadcasts; bits lie together along keys, whose stride is not used. A ragged tensor has no batch axis: stride[0] is not
+ * used. Strides of axes of size 1 are not used either. */
 typedef struct lw_const_tensor {
   const void* data;
   int32_t type; /* LW_TYPE_NONE (with data NULL): not given */

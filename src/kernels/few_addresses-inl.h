@@ -79,9 +79,9 @@ static inline int64_t FillNextTask(const Task& task, const void** to) {
   return count;
 }
 
-// Addresses run on from keys to values to the next block's keys (of the next task behind the last), so that prefetch looks ahead in the order of reading.
-// Keys are filled up to whole vectors with the last one; the end of the list repeats. lead, trail: zero rows before and
-// behind the keys and values, which make pairs whole.
+// Addresses run on from keys to values to the next block's keys (of the next task behind the last), so that prefetch
+// looks ahead in the order of reading. Keys are filled up to whole vectors with the last one; the end of the list
+// repeats. lead, trail: zero rows before and behind the keys and values, which make pairs whole.
 static inline BlockAddresses AddressesOf(const Task& task, const FewScratch& s, int64_t begin, int64_t end,
                                          int64_t next_begin, int64_t next_end, int64_t lead, int64_t trail) {
   constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));

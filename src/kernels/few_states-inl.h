@@ -39,7 +39,7 @@ HWY_INLINE int64_t FewHead(const Task& task, int64_t row) {
 
 // Scratch of a task of `rows` rows, of all its kv heads.
 struct FewScratch {
-  float* q;          // [rows][qk_dim], times factor
+  float* q;          // [qk_dim][rows of the pass], pass after pass, times factor
   float* probs;      // [rows][256]: scores, then probs
   float* by_key;     // [256][ProbStride] of each pass of several rows
   float* block_acc;  // [rows][v_dim]
