@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <cstdlib>
 #include <memory>
 #include <sstream>
@@ -114,7 +115,8 @@ int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions option
         "out)\n",
         load);
   }
-  std::printf("fma_peak: %.1f GFLOP/s on %d threads\n", limits.fma / 1e9, threads);
+  const char* peak = std::strcmp(e.arithmetic, "native_bf16") == 0 ? "bf16_dot_peak" : "fma_peak";
+  std::printf("%s: %.1f GFLOP/s on %d threads\n", peak, limits.peak / 1e9, threads);
   std::printf("read_bandwidth: %.1f GB/s of these keys and values\n", limits.bandwidth / 1e9);
   std::printf("predicted_time: %s (arithmetic %s, reading %s)\n", seconds_text(predicted).c_str(),
               seconds_text(prediction.arithmetic).c_str(), seconds_text(prediction.memory).c_str());

@@ -11,7 +11,7 @@ namespace lanewise::tools {
 
 // Measured briefly, in this process.
 struct MachineLimits {
-  double fma = 0;        // FLOP/s of multiply-adds of all threads, in the target's instructions
+  double peak = 0;       // FLOP/s of multiply-adds, or of pair dots, of all threads, in the target's instructions
   double bandwidth = 0;  // bytes/s of reading this case's keys and values, all threads
   double clock = 0;      // Hz of a busy core; 0: not known
 };

@@ -57,13 +57,14 @@ TEST_CASE("explain --run prints predicted and measured time and the error", "[co
   const std::vector<std::vector<std::string>> cases = {
       {"explain", "--run", "--shape", "1,2,1,40,300,16,8", "--causal", "--threads", "2"},
       {"explain", "--run", "--shape", "1,2,1,0,0,16,8"},
+      {"explain", "--run", "--shape", "1,2,1,40,300,16,8", "--dtype", "bf16", "--arithmetic", "best"},
       {"explain", "--run", data_file("real/smollm2_layer8_decode.safetensors"), "--threads", "1", "--clock", "thread"}};
   for (const std::vector<std::string>& arguments : cases) {
     const Outcome outcome = lanewise_command(arguments);
     INFO(outcome.out << outcome.err);
     CHECK(outcome.code == 0);
-    for (const char* key :
-         {"fma_peak: ", "read_bandwidth: ", "predicted_time: ", "measured_time: ", "prediction_error: "}) {
+    const char* peak = has(outcome.out, "\narithmetic: native_bf16\n") ? "bf16_dot_peak: " : "fma_peak: ";
+    for (const char* key : {peak, "read_bandwidth: ", "predicted_time: ", "measured_time: ", "prediction_error: "}) {
       CHECK(has(outcome.out, std::string("\n") + key));
     }
     CHECK_FALSE(has(outcome.out, "nan"));
