@@ -54,28 +54,13 @@ PromiseGroup group_size_16(int32_t type, int32_t arithmetic, int64_t group, int3
   return builder.take();
 }
 
-PromiseGroup one_head(int32_t all) {
+// One query row a kv head's group on so many threads, over the same on fewer.
+PromiseGroup more_threads(Measure measure, int64_t kv_len, int64_t q_heads, int64_t kv_heads, int32_t more,
+                          int32_t fewer, double asked, const std::string& text) {
   GroupBuilder builder;
-  const size_t one = builder.add(decode_case(32768, 128, 1, 1, 1));
-  const size_t two = builder.add(decode_case(32768, 128, 1, 1, std::min(2, all)));
-  builder.ratio(Measure::kReadingRatio, two, one, 1.8, "1 kv head, S=32768: 2 threads, rate over one's");
-  return builder.take();
-}
-
-// From memory: S = 32768 of one head nearly fits a last cache.
-PromiseGroup one_long_head(int32_t all) {
-  GroupBuilder builder;
-  const size_t one = builder.add(decode_case(131072, 128, 1, 1, 1));
-  const size_t two = builder.add(decode_case(131072, 128, 1, 1, std::min(2, all)));
-  builder.ratio(Measure::kReadingGain, two, one, 0.9, "1 kv head, S=131072: gain of 2 threads over reading's");
-  return builder.take();
-}
-
-PromiseGroup two_heads(int32_t all) {
-  GroupBuilder builder;
-  const size_t four = builder.add(decode_case(32768, 128, 8, 2, all));
-  const size_t half = builder.add(decode_case(32768, 128, 8, 2, (all + 1) / 2));
-  builder.ratio(Measure::kReadingRatio, four, half, 1.5, "W05 heads 8/2: all threads, rate over half of them");
+  const size_t a = builder.add(decode_case(kv_len, 128, q_heads, kv_heads, more));
+  const size_t b = builder.add(decode_case(kv_len, 128, q_heads, kv_heads, fewer));
+  builder.ratio(measure, a, b, asked, text);
   return builder.take();
 }
 
@@ -162,9 +147,13 @@ std::vector<PromiseGroup> decode_promises() {
       for (const int64_t group : {1, 2, 3, 4, 5, 7, 8}) groups.push_back(group_size(group, dim, batch, all));
     }
   }
-  groups.push_back(one_head(all));
-  groups.push_back(one_long_head(all));
-  groups.push_back(two_heads(all));
+  groups.push_back(more_threads(Measure::kReadingRatio, 32768, 1, 1, std::min(2, all), 1, 1.8,
+                                "1 kv head, S=32768: 2 threads, rate over one's"));
+  // From memory: S = 32768 of one head nearly fits a last cache.
+  groups.push_back(more_threads(Measure::kReadingGain, 131072, 1, 1, std::min(2, all), 1, 0.9,
+                                "1 kv head, S=131072: gain of 2 threads over reading's"));
+  groups.push_back(more_threads(Measure::kReadingRatio, 32768, 8, 2, all, (all + 1) / 2, 1.5,
+                                "W05 heads 8/2: all threads, rate over half of them"));
   for (const int64_t kv_heads : {8, 32}) groups.push_back(token_major(LW_TYPE_F32, kv_heads, all));
   groups.push_back(pages(all));
   groups.push_back(curve(all));

@@ -1,5 +1,5 @@
-// What this machine can do, measured in this run: the limits that benches compare with. Each but the last
-// reading is the best of many short bursts (1 to 2 ms): on a shared machine some burst runs undisturbed.
+// What this machine can do, measured in this run: the limits that benches compare with. Each but
+// read_bandwidth_once is the best of many short bursts (1 to 2 ms): on a shared machine some burst runs undisturbed.
 #pragma once
 
 #include <cstddef>

@@ -18,6 +18,6 @@ double best_seconds(int32_t threads, int32_t repeats, const std::function<void(i
 
 // The same once, on the OpenMP team that runs with as many threads use, from the first one's start: in turns with them,
 // no team waits for the cores of another's spinning threads.
-double seconds_of_team(int32_t threads, const std::function<void(int32_t)>& work, Clock clock = Clock::kWall);
+double seconds_of_team(int32_t threads, const std::function<void(int32_t)>& work, Clock clock);
 
 }  // namespace lanewise::bench

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <cstdlib>
 #include <memory>
 #include <sstream>
@@ -115,7 +114,7 @@ int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions option
         "out)\n",
         load);
   }
-  const char* peak = std::strcmp(e.arithmetic, "native_bf16") == 0 ? "bf16_dot_peak" : "fma_peak";
+  const char* peak = is_native(e) ? "bf16_dot_peak" : "fma_peak";
   std::printf("%s: %.1f GFLOP/s on %d threads\n", peak, limits.peak / 1e9, threads);
   std::printf("read_bandwidth: %.1f GB/s of these keys and values\n", limits.bandwidth / 1e9);
   std::printf("predicted_time: %s (arithmetic %s, reading %s)\n", seconds_text(predicted).c_str(),

@@ -69,9 +69,9 @@ double thread_bandwidth(const std::vector<bench::Region>& regions) {
   return best;
 }
 
-bool is_native(const lw_explanation& plan) { return std::strcmp(plan.arithmetic, "native_bf16") == 0; }
-
 }  // namespace
+
+bool is_native(const lw_explanation& plan) { return std::strcmp(plan.arithmetic, "native_bf16") == 0; }
 
 MachineLimits measure_limits(const ProblemCase& c, const lw_explanation& plan, int32_t threads, bool thread_clock) {
   MachineLimits limits;

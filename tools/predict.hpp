@@ -16,6 +16,9 @@ struct MachineLimits {
   double clock = 0;      // Hz of a busy core; 0: not known
 };
 
+// Made of pair dots, not of multiply-adds.
+bool is_native(const lw_explanation& plan);
+
 // thread_clock: of one thread, without what other processes took of its core.
 MachineLimits measure_limits(const ProblemCase& c, const lw_explanation& plan, int32_t threads, bool thread_clock);
 // The better of two measurements, number by number: a shared machine only ever takes away.

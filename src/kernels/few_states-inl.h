@@ -65,7 +65,9 @@ inline constexpr int64_t kChunkKeys = 16;
 
 // ProbStride(rows) is at most so many times `rows`.
 inline constexpr int64_t kMostLanesARow = 2;
-static_assert(ProbStride(2) <= 4 && ProbStride(5) <= 10 && ProbStride(9) <= 18, "the least rows of each stride");
+static_assert(ProbStride(2) <= 2 * kMostLanesARow && ProbStride(5) <= 5 * kMostLanesARow &&
+                  ProbStride(9) <= 9 * kMostLanesARow,
+              "the least rows of each stride");
 
 // Addresses past a block's that prefetch and whole vectors may look at.
 inline constexpr int64_t kAddressSlack = kBlockKeys + 128;
