@@ -168,35 +168,63 @@ static inline HWY_NOINLINE void LoadStates(const Task& task, int64_t row_begin, 
   }
 }
 
+// What becomes of accumulators on their way out. Called with a vector of rows, of which the first is row `first`.
+struct AsTheyAre {
+  template <class D, class V>
+  HWY_INLINE V operator()(D, V v, size_t) const {
+    return v;
+  }
+};
+// As one more empty block would leave them: -0 becomes +0. NaN has one form.
+struct AsStates {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V v, size_t) const {
+    return CanonicalNaN(d, hn::Add(v, hn::Zero(d)));
+  }
+};
+struct OverRowSums {
+  const float* HWY_RESTRICT row_sum;
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V v, size_t first) const {
+    const V sum = hn::Load(d, row_sum + first);
+    const V out = CanonicalNaN(d, hn::Add(hn::Div(v, sum), hn::Zero(d)));
+    return hn::IfThenZeroElse(hn::Eq(sum, hn::Zero(d)), out);
+  }
+};
+
 // to[row][x + u] = from[x + u][row] for a vector of rows and kDimsStored dims; 16-bit types are transposed as pairs.
+// Divisions belong in here: they overlap with the transposition.
 template <class T>
 inline constexpr size_t kDimsStored = 16 / sizeof(T);
-static HWY_INLINE void StoreTransposedDims(const float* HWY_RESTRICT from, size_t lanes, float* const* row, size_t x) {
+template <class Finish>
+HWY_INLINE void StoreTransposedDims(const float* HWY_RESTRICT from, size_t lanes, size_t first, const Finish& finish,
+                                    float* const* row, size_t x) {
   const hn::ScalableTag<float> d;
   hn::Vec<decltype(d)> v[4];
   HWY_UNROLL(4)
-  for (size_t u = 0; u < 4; ++u) v[u] = hn::Load(d, from + (x + u) * lanes);
-  StoreTransposed(d, v, row, x);
+  for (size_t u = 0; u < 4; ++u) v[u] = finish(d, hn::Load(d, from + (x + u) * lanes + first), first);
+  StoreTransposed(d, v, row + first, x);
 }
-template <class T>
-HWY_INLINE void StoreTransposedDims(const float* HWY_RESTRICT from, size_t lanes, T* const* row, size_t x) {
+template <class Finish, class T>
+HWY_INLINE void StoreTransposedDims(const float* HWY_RESTRICT from, size_t lanes, size_t first, const Finish& finish,
+                                    T* const* row, size_t x) {
   const hn::ScalableTag<float> d;
   float* pairs[hn::MaxLanes(d)];
-  for (size_t r = 0; r < hn::MaxLanes(d); ++r) pairs[r] = reinterpret_cast<float*>(row[r] + x);
+  for (size_t r = 0; r < hn::MaxLanes(d); ++r) pairs[r] = reinterpret_cast<float*>(row[first + r] + x);
   hn::Vec<decltype(d)> v[4];
   HWY_UNROLL(4)
   for (size_t u = 0; u < 4; ++u) {
-    const float* at = from + (x + 2 * u) * lanes;
-    v[u] = RoundedPairs(d, hn::Load(d, at), hn::Load(d, at + lanes), row[0]);
+    const float* at = from + (x + 2 * u) * lanes + first;
+    v[u] = RoundedPairs(d, finish(d, hn::Load(d, at), first), finish(d, hn::Load(d, at + lanes), first), row[0]);
   }
   StoreTransposed(d, v, pairs, 0);
 }
 
-// to[row][x] = from[x][row] for x < v_dim, rounded: each vector of rows is transposed on its way, or scattered where
-// dims are strided. Lanes past `rows` are dropped.
-template <class T>
+// to[row][x] = finish(from[x][row]) for x < v_dim, rounded: each vector of rows is transposed on its way, or scattered
+// where dims are strided. Lanes past `rows` are dropped.
+template <class T, class Finish>
 HWY_NOINLINE void StoreRowsOf(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size,
-                              size_t vectors, size_t v_dim, const float* HWY_RESTRICT from) {
+                              size_t vectors, size_t v_dim, const float* HWY_RESTRICT from, const Finish& finish) {
   const hn::ScalableTag<float> d;
   constexpr size_t N = hn::MaxLanes(decltype(d)());
   const size_t lanes = vectors * N;
@@ -211,31 +239,32 @@ HWY_NOINLINE void StoreRowsOf(const ResultTensor& to, int64_t row_begin, int64_t
   if (to.dim_stride == 1) {
     constexpr size_t kDims = kDimsStored<T>;
     for (; x + kDims <= v_dim; x += kDims) {
-      for (size_t r = 0; r < whole; r += N) StoreTransposedDims(from + r, lanes, row + r, x);
+      for (size_t r = 0; r < whole; r += N) StoreTransposedDims(from, lanes, r, finish, row, x);
       if (whole == static_cast<size_t>(rows)) continue;
       for (size_t u = 0; u < kDims; ++u) {
-        StoreRounded(hn::Load(d, from + (x + u) * lanes + whole), d, rounded);
+        StoreRounded(finish(d, hn::Load(d, from + (x + u) * lanes + whole), whole), d, rounded);
         for (size_t r = whole; r < static_cast<size_t>(rows); ++r) row[r][x + u] = rounded[r - whole];
       }
     }
   }
   for (; x < v_dim; ++x) {
     for (size_t first = 0; first < static_cast<size_t>(rows); first += N) {
-      StoreRounded(hn::Load(d, from + x * lanes + first), d, rounded);
+      StoreRounded(finish(d, hn::Load(d, from + x * lanes + first), first), d, rounded);
       for (size_t r = first; r < HWY_MIN(first + N, static_cast<size_t>(rows)); ++r)
         row[r][static_cast<int64_t>(x) * to.dim_stride] = rounded[r - first];
     }
   }
 }
-static HWY_INLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size,
-                                 size_t vectors, size_t v_dim, const float* HWY_RESTRICT from) {
+template <class Finish = AsTheyAre>
+HWY_INLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size, size_t vectors,
+                          size_t v_dim, const float* HWY_RESTRICT from, const Finish& finish = Finish()) {
   switch (to.type) {
     case LW_TYPE_BF16:
-      return StoreRowsOf<Bf16>(to, row_begin, rows, group_size, vectors, v_dim, from);
+      return StoreRowsOf<Bf16>(to, row_begin, rows, group_size, vectors, v_dim, from, finish);
     case LW_TYPE_F16:
-      return StoreRowsOf<F16>(to, row_begin, rows, group_size, vectors, v_dim, from);
+      return StoreRowsOf<F16>(to, row_begin, rows, group_size, vectors, v_dim, from, finish);
     default:
-      return StoreRowsOf<float>(to, row_begin, rows, group_size, vectors, v_dim, from);
+      return StoreRowsOf<float>(to, row_begin, rows, group_size, vectors, v_dim, from, finish);
   }
 }
 
@@ -282,10 +311,7 @@ static inline HWY_NOINLINE void StoreResults(const Task& task, int64_t row_begin
     }
     StoreRows(task.state_out.max, row_begin, rows, task.group_size, vectors, 1, spare);
     StoreRows(task.state_out.sum, row_begin, rows, task.group_size, vectors, 1, spare + lanes);
-    for (size_t i = 0; i < v_dim * lanes; i += N) {
-      hn::Store(CanonicalNaN(d, hn::Add(hn::Load(d, acc + i), zero)), d, acc + i);
-    }
-    StoreRows(task.state_out.acc, row_begin, rows, task.group_size, vectors, v_dim, acc);
+    StoreRows(task.state_out.acc, row_begin, rows, task.group_size, vectors, v_dim, acc, AsStates());
   }
   if (task.sinks != nullptr) AddSinks(task, row_begin, rows, vectors, max, sum, acc, spare);
   if (task.lse.data != nullptr) {
@@ -296,17 +322,8 @@ static inline HWY_NOINLINE void StoreResults(const Task& task, int64_t row_begin
     }
     StoreRows(task.lse, row_begin, rows, task.group_size, vectors, 1, spare);
   }
-  if (task.out.data != nullptr) {
-    for (size_t r = 0; r < lanes; r += N) {
-      const auto row_sum = hn::Load(d, sum + r);
-      const auto empty = hn::Eq(row_sum, zero);
-      for (size_t x = 0; x < v_dim; ++x) {
-        const auto out = hn::Add(hn::Div(hn::Load(d, acc + x * lanes + r), row_sum), zero);
-        hn::Store(hn::IfThenZeroElse(empty, CanonicalNaN(d, out)), d, acc + x * lanes + r);
-      }
-    }
-    StoreRows(task.out, row_begin, rows, task.group_size, vectors, v_dim, acc);
-  }
+  if (task.out.data != nullptr)
+    StoreRows(task.out, row_begin, rows, task.group_size, vectors, v_dim, acc, OverRowSums{sum});
 }
 
 }  // namespace HWY_NAMESPACE
