@@ -62,8 +62,7 @@ LW_API lw_status lw_run(const lw_plan* plan, const lw_inputs* inputs, const lw_o
   if (!has_rows(run)) return ok();
   if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, 1), 1); s.code != LW_OK)
     return s;
-  int32_t threads = threads_for(checked);
-  while (threads > 1 && workspace_size(*plan, threads) > workspace_bytes) --threads;
+  const int32_t threads = threads_that_fit(*plan, threads_for(checked), workspace_bytes);
   return execute(*plan, run, workspace, threads, checked);
 }
 
@@ -121,7 +120,10 @@ LW_API lw_status lw_attend(const lw_problem* problem, const lw_inputs* inputs, c
   if (const lw_status s = make_plan(problem, nullptr, plan); s.code != LW_OK) return s;
   lw_executor checked;
   if (const lw_status s = check_executor(executor, checked); s.code != LW_OK) return s;
-  const int64_t size = workspace_size(plan, threads_for(checked));
+  // Room for those who will have work: a host may ask for INT32_MAX threads.
+  const int32_t threads =
+      threads_worth_waking(multiply_adds_at_capacity(plan.problem), threads_for(checked), plan.work_per_thread);
+  const int64_t size = workspace_size(plan, threads);
   void* workspace = nullptr;
   if (size > 0) {
     workspace = std::aligned_alloc(64, static_cast<size_t>(size));

@@ -125,9 +125,7 @@ void split_reasons(const lw_plan& plan, int32_t threads, Text& text) {
   const int64_t panels = panel_count(plan, threads);
   const int64_t panel_tiles = panel_tiles_of(plan, p, threads);
   const int64_t tasks = tasks_at_capacity(plan, threads);
-  const double work = static_cast<double>(p.batch) * static_cast<double>(p.q_heads) * static_cast<double>(p.q_len) *
-                      static_cast<double>(p.kv_len) * static_cast<double>(p.qk_dim + p.v_dim);
-  const int32_t worth = threads_worth_waking(work, threads, plan.work_per_thread);
+  const int32_t worth = threads_worth_waking(multiply_adds_at_capacity(p), threads, plan.work_per_thread);
   if (threads == 1) {
     text.line("split: %lld panels of up to %lld row tiles, one after another on one thread", number(panels),
               number(panel_tiles));

@@ -160,4 +160,14 @@ int64_t workspace_size(const lw_plan& plan, int32_t threads) {
   return layout.states + layout.arrivals + plan.task_scratch * threads;
 }
 
+int32_t threads_that_fit(const lw_plan& plan, int32_t threads, int64_t bytes) {
+  if (workspace_size(plan, threads) <= bytes) return threads;
+  int32_t fit = 1;  // hosts ask for INT32_MAX threads, too
+  while (threads - fit > 1) {
+    const int32_t between = fit + (threads - fit) / 2;
+    (workspace_size(plan, between) <= bytes ? fit : threads) = between;
+  }
+  return fit;
+}
+
 }  // namespace lanewise

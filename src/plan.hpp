@@ -33,6 +33,8 @@ int64_t plan_reasons(const lw_plan& plan, const lw_inputs* inputs, int32_t threa
 
 // Exact for `threads` workers; 0 where there is nothing to compute.
 int64_t workspace_size(const lw_plan& plan, int32_t threads);
+// The most of `threads` for which `bytes` are enough; 1 where they are too few for any.
+int32_t threads_that_fit(const lw_plan& plan, int32_t threads, int64_t bytes);
 
 // Bytes of the parts of a workspace, in this order; behind them the workers' scratch.
 struct WorkspaceLayout {
@@ -53,6 +55,12 @@ inline constexpr double kWorkPerThread = 1e6;
 inline int32_t threads_worth_waking(double multiply_adds, int32_t threads, double work_per_thread = kWorkPerThread) {
   const double worth = 1 + multiply_adds / work_per_thread;
   return worth < threads ? static_cast<int32_t>(worth) : threads;
+}
+
+// Of the largest run there may be.
+inline double multiply_adds_at_capacity(const lw_problem& p) {
+  return static_cast<double>(p.batch) * static_cast<double>(p.q_heads) * static_cast<double>(p.q_len) *
+         static_cast<double>(p.kv_len) * static_cast<double>(p.qk_dim + p.v_dim);
 }
 
 // How the rows of one (sequence, kv head) are cut into tasks: panels of row tiles.

@@ -76,6 +76,9 @@ void run_share(void* argument, int64_t worker) { static_cast<Share*>(argument)->
 // thread. The process is remembered at load: its team may be the host's.
 const pid_t kProcess = getpid();
 bool is_forked_child() { return getpid() != kProcess; }
+
+// libgomp ends the process where a thread cannot be started. More than this are no one's wish, but INT32_MAX for "all".
+constexpr int32_t kMostThreads = 1024;
 #endif
 
 }  // namespace
@@ -87,7 +90,8 @@ int32_t threads_for(const lw_executor& executor) {
   if (omp_in_parallel()) return 1;  // the host's threads already fill the machine
   // OMP_NUM_THREADS, affinity; a container's quota is unknown to the OpenMP runtimes.
   static const bool chosen_by_user = std::getenv("OMP_NUM_THREADS") != nullptr;
-  const int32_t limit = executor.threads > 0 ? executor.threads : omp_get_max_threads();
+  const int32_t wanted = executor.threads > 0 ? executor.threads : omp_get_max_threads();
+  const int32_t limit = std::min(wanted, std::max(kMostThreads, omp_get_num_procs()));
   if (executor.threads > 0 || chosen_by_user) return limit;
   return std::min(limit, usable_cpus());
 #else

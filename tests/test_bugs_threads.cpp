@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "lanewise/lanewise.hpp"
+#include "src/schedule.hpp"
 #include "support/case.hpp"
 #include "support/targets.hpp"
 
@@ -158,6 +160,40 @@ TEST_CASE("R03: a loaded machine hands out work in another order, with the same 
     done = true;
     load.join();
   });
+}
+
+// As a host says "all there are". Threads beyond the work, or beyond the workspace, are not asked for and cost nothing.
+TEST_CASE("INT32_MAX threads") {
+  for (Case c : {busy(), pieces()}) {
+    const Expectation expected(c);
+    Prepared p = c.prepare();
+    const auto attend = [&](const lw_executor& executor) {
+      reset_outputs(p);
+      CHECK(std::string(lw_attend(&p.problem, &p.inputs, &p.outputs, &executor).message) == "");
+    };
+    for_each_target([&](const std::string& target) {
+      const Result wanted = c.run({target});
+      CHECK(expected.difference(wanted) == "");
+      const PreparedPlan plan(p.problem, target);
+      const int64_t size = lw_plan_workspace_size(plan.get(), 3);
+      GuardedBuffer workspace(static_cast<size_t>(size), Edge::kEnd, 64);
+      for (lw_executor executor : {Executor::openmp(INT32_MAX), Executor::caller()}) {
+        executor.threads = INT32_MAX;
+        reset_outputs(p);
+        const auto start = std::chrono::steady_clock::now();
+        CHECK(lw_run(plan.get(), &p.inputs, &p.outputs, workspace.data(), size, &executor).code == LW_OK);
+        CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+        CHECK(std::memcmp(p.out.data(), wanted.out.values.data(), p.out.size()) == 0);
+        if (has_fma(target) && has_fma(targets().front())) attend(executor);
+        CHECK(std::memcmp(p.out.data(), wanted.out.values.data(), p.out.size()) == 0);
+      }
+      CHECK(workspace.canaries_intact());
+    });
+  }
+#if defined(_OPENMP)
+  // libgomp ends the process where it cannot start a thread.
+  CHECK(threads_for(Executor::openmp(INT32_MAX)) <= std::max(1024, omp_get_num_procs()));
+#endif
 }
 
 }  // namespace

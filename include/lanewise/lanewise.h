@@ -261,7 +261,8 @@ typedef void (*lw_share)(void* argument, int64_t index);
 typedef struct lw_executor {
   int64_t struct_size;
   int32_t kind;
-  int32_t threads; /* at most this many threads; 0: OpenMP's default, or 1 for a callback */
+  int32_t threads; /* at most this many threads; 0: OpenMP's default, or 1 for a callback. OpenMP: 1024 at most, or a
+                      thread a CPU where those are more */
   void* context;
   /* Calls share(argument, i) once for each i in 0 ... n - 1, in any order, on any threads, and returns when all are done. */
   void (*parallel_for)(void* context, int64_t n, lw_share share, void* argument);
