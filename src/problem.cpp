@@ -52,7 +52,8 @@ lw_status check_rules(const lw_problem& p) {
     return failure(LW_INVALID_ARGUMENT, "scale is %g; allowed is any finite number of magnitude up to 1e38",
                    static_cast<double>(p.scale));
   }
-  if (!(p.softcap == 0.0f || (p.softcap >= 1e-6f && p.softcap <= 1e6f))) {
+  // NaN is not compared: that is an exception, which the host may have unmasked.
+  if (!std::isfinite(p.softcap) || !(p.softcap == 0.0f || (p.softcap >= 1e-6f && p.softcap <= 1e6f))) {
     return failure(LW_INVALID_ARGUMENT, "softcap is %g; allowed is 0 (off) or 1e-6 ... 1e6",
                    static_cast<double>(p.softcap));
   }

@@ -120,6 +120,16 @@ TEST_CASE("U03: unmasked exceptions of the host do not trap in the library, and 
     };
     CHECK(bit_difference(plain, plan.run(p, how)) == "");
     CHECK((after | kInexact) == (kTrapButInexactAndDenormal | kInexact));
+    // Nor do numbers that are refused.
+    for (float lw_problem::*const number : {&lw_problem::scale, &lw_problem::softcap}) {
+      lw_problem wrong = p.problem;
+      wrong.has_scale = 1;
+      wrong.*number = std::numeric_limits<float>::quiet_NaN();
+      set_float_mode(kTrapButInexactAndDenormal);
+      const PreparedPlan refused(wrong, target);
+      set_float_mode(usual);
+      CHECK(refused.status().code == LW_INVALID_ARGUMENT);
+    }
   });
 }
 #endif
