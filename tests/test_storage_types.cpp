@@ -1,9 +1,13 @@
 // 16-bit storage in canonical arithmetic: the bits of a float32 run on the widened values, rounded once at the end;
 // every tensor its own type; both kernels, all layouts, all targets.
 #include <catch2/catch_test_macros.hpp>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "src/plan.hpp"
+#include "support/canonical.hpp"
 #include "support/case.hpp"
 #include "support/targets.hpp"
 
@@ -128,6 +132,50 @@ TEST_CASE("results at the ends of the range are rounded as the type says") {
         INFO(target);
         CHECK(bit_difference(expected, result.out) == "");
       });
+    }
+  }
+}
+
+// Vectors of rows are transposed on their way out, and divided there: rows that leave a vector unfilled, rows without a
+// visible key, dims around the lengths of vectors.
+TEST_CASE("any number of rows and dims goes out in any type and layout") {
+  constexpr Layout rows_first = Layout::kBhld;
+  constexpr Layout kLayouts[] = {rows_first, Layout::kPaddedRows, Layout::kSpread, Layout::kReversedLen};
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  std::vector<int64_t> dims = {31, 32, 33, 63, 64, 65, 66, 127, 128, 129, 130};
+  for (int64_t v_dim = 1; v_dim <= 17; ++v_dim) dims.push_back(v_dim);
+  for (const int64_t v_dim : dims) {
+    for (const int64_t q_len : {5, 37, 100}) {
+      Case c = Case().heads(2, 1).len(q_len, 6).dims(3, v_dim).causal().q_offset(-3).with_state();
+      c.sinks({0.5f, -kInf});
+      c.v().at(0, 0, 2, v_dim / 2) = kNaN;
+      c.v().at(0, 0, 4, v_dim - 1) = kInf;
+      c.v().at(0, 0, 0, 0) = -0.0f;
+      const Result right = canonical(c.prepare());
+      for (const int32_t type : kTypes) {
+        Case typed = Case(c).types(LW_TYPE_F32, LW_TYPE_F32, type);
+        const Expectation expected(typed);
+        Result rounded = right;
+        round_to(type, rounded.out);
+        for (Array* array : {&rounded.out, &rounded.state_acc}) {
+          for (float& x : array->values) x = std::isnan(x) ? kNaN : x + 0.0f;
+        }
+        for (const Layout layout : kLayouts) {
+          Prepared p = typed.layouts(rows_first, rows_first, rows_first, layout).prepare();
+          for_each_target([&](const std::string& target) {
+            const PreparedPlan plan(p.problem, target);
+            for (const int64_t few_rows : {int64_t{0}, kMaxFewRows}) {
+              const_cast<lw_plan*>(plan.get())->kernels.few_rows = few_rows;
+              const Result result = plan.run(p, {target});
+              INFO(target << ", " << q_len << " rows of " << v_dim << ", type " << type << ", layout "
+                          << static_cast<int>(layout));
+              CHECK(result.damage == "");
+              CHECK(expected.difference(result) == "");
+              if (has_fma(target)) CHECK(bit_difference(rounded, result) == "");
+            }
+          });
+        }
+      }
     }
   }
 }

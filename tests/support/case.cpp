@@ -238,17 +238,17 @@ void Case::place_queries(Prepared& p, const Surroundings& around) {
   };
   input(p.inputs.q, p.q, q(), layouts_[0], q_type_);
   if (state_max_) {
-    input(p.inputs.state_max, p.in_max, *state_max_, Layout::kBhld, LW_TYPE_F32);
-    input(p.inputs.state_sum, p.in_sum, *state_sum_, Layout::kBhld, LW_TYPE_F32);
-    input(p.inputs.state_acc, p.in_acc, *state_acc_, Layout::kBhld, LW_TYPE_F32);
+    input(p.inputs.state_max, p.in_max, *state_max_, layouts_[0], LW_TYPE_F32);
+    input(p.inputs.state_sum, p.in_sum, *state_sum_, layouts_[0], LW_TYPE_F32);
+    input(p.inputs.state_acc, p.in_acc, *state_acc_, layouts_[0], LW_TYPE_F32);
   }
   p.outputs = lw_outputs_default();
   output(p.outputs.out, p.out, values, layouts_[3], out_type_);
-  if (lse_) output(p.outputs.lse, p.lse, rows, Layout::kBhld, LW_TYPE_F32);
+  if (lse_) output(p.outputs.lse, p.lse, rows, layouts_[3], LW_TYPE_F32);
   if (!state_) return;
-  output(p.outputs.state_max, p.state_max, rows, Layout::kBhld, LW_TYPE_F32);
-  output(p.outputs.state_sum, p.state_sum, rows, Layout::kBhld, LW_TYPE_F32);
-  output(p.outputs.state_acc, p.state_acc, values, Layout::kBhld, LW_TYPE_F32);
+  output(p.outputs.state_max, p.state_max, rows, layouts_[3], LW_TYPE_F32);
+  output(p.outputs.state_sum, p.state_sum, rows, layouts_[3], LW_TYPE_F32);
+  output(p.outputs.state_acc, p.state_acc, values, layouts_[3], LW_TYPE_F32);
 }
 
 Result Case::run(const How& how) {

@@ -77,6 +77,7 @@ class Case {
   Case& block_mask(int64_t rows, int64_t keys, Array listed) {
     return rules_.tile_rows = rows, rules_.tile_keys = keys, rules_.tiles = std::move(listed), *this;
   }
+  // An earlier state lies as q does, lse and states as out.
   Case& layouts(Layout q, Layout k, Layout v, Layout out) { return layouts_ = {q, k, v, out}, *this; }
   // Storage: queries (with out, lse and states) or keys one sequence behind another, keys in pages. Two rows that
   // belong to no sequence follow ragged queries. seed: which pages.
