@@ -25,6 +25,11 @@ lw_status check_part(int32_t ith, int32_t nth) {
   return ok();
 }
 
+// What a run on so many threads uses of a workspace.
+Range memory_used(const lw_plan& plan, const void* workspace, int64_t bytes, int32_t threads) {
+  return memory_at(workspace, std::min(bytes, workspace_size(plan, threads)));
+}
+
 bool has_rows(const Run& run) { return run.problem.batch > 0 && run.problem.q_len > 0; }
 
 }  // namespace
@@ -56,7 +61,8 @@ LW_API lw_status lw_run(const lw_plan* plan, const lw_inputs* inputs, const lw_o
                         int64_t workspace_bytes, const lw_executor* executor) {
   if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
   Run run;
-  if (const lw_status s = check_run(plan->problem, inputs, outputs, run); s.code != LW_OK) return s;
+  const Range used = memory_used(*plan, workspace, workspace_bytes, 1);
+  if (const lw_status s = check_run(plan->problem, inputs, outputs, used, run); s.code != LW_OK) return s;
   lw_executor checked;
   if (const lw_status s = check_executor(executor, checked); s.code != LW_OK) return s;
   if (!has_rows(run)) return ok();
@@ -72,7 +78,8 @@ LW_API lw_status lw_run_part(const lw_plan* plan, const lw_inputs* inputs, const
   if (phase < 0 || phase > 1) return failure(LW_INVALID_ARGUMENT, "phase is %d; allowed is 0 ... 1", phase);
   if (const lw_status s = check_part(ith, nth); s.code != LW_OK) return s;
   Run run;
-  if (const lw_status s = check_run(plan->problem, inputs, outputs, run); s.code != LW_OK) return s;
+  const Range used = memory_used(*plan, workspace, workspace_bytes, nth);
+  if (const lw_status s = check_run(plan->problem, inputs, outputs, used, run); s.code != LW_OK) return s;
   if (!has_rows(run)) return ok();
   if (const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, nth), nth); s.code != LW_OK)
     return s;
@@ -84,7 +91,9 @@ LW_API lw_status lw_run_statistics(const lw_plan* plan, const lw_inputs* inputs,
                                    const lw_executor* executor) {
   if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
   StatisticsRun call;
-  if (const lw_status s = check_statistics(plan->problem, inputs, lse, statistics, call); s.code != LW_OK) return s;
+  const Range used = memory_used(*plan, workspace, workspace_bytes, 1);
+  if (const lw_status s = check_statistics(plan->problem, inputs, lse, statistics, used, call); s.code != LW_OK)
+    return s;
   lw_executor checked;
   if (const lw_status s = check_executor(executor, checked); s.code != LW_OK) return s;
   if (call.run.problem.batch == 0) return ok();
@@ -104,7 +113,9 @@ LW_API lw_status lw_run_statistics_part(const lw_plan* plan, const lw_inputs* in
   if (plan == nullptr) return failure(LW_INVALID_ARGUMENT, "plan is a null pointer");
   if (const lw_status s = check_part(ith, nth); s.code != LW_OK) return s;
   StatisticsRun call;
-  if (const lw_status s = check_statistics(plan->problem, inputs, lse, statistics, call); s.code != LW_OK) return s;
+  const Range used = memory_used(*plan, workspace, workspace_bytes, nth);
+  if (const lw_status s = check_statistics(plan->problem, inputs, lse, statistics, used, call); s.code != LW_OK)
+    return s;
   if (call.run.problem.batch == 0) return ok();
   if (has_rows(call.run)) {
     const lw_status s = check_workspace(workspace, workspace_bytes, workspace_size(*plan, nth), nth);

@@ -20,6 +20,12 @@ inline lw_status invalid_size(const char* name, int64_t value, int64_t low, int6
                  static_cast<long long>(low), static_cast<long long>(high));
 }
 
+// Arrays of int32 or float32.
+inline lw_status check_alignment(const char* name, const void* array) {
+  if (reinterpret_cast<uintptr_t>(array) % 4 == 0) return ok();
+  return failure(LW_INVALID_ARGUMENT, "%s is %p; it must be a multiple of 4, the size of an element", name, array);
+}
+
 inline lw_status unknown_field(const char* name) {
   return failure(LW_UNSUPPORTED, "%s.reserved is not zero: a field this version does not know", name);
 }

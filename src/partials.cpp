@@ -123,6 +123,7 @@ lw_status check_append(const lw_tensor* cache, int64_t pages, int64_t page_size,
   if (!all_zero(cache->reserved)) return unknown_field("cache");
   if (!all_zero(rows->reserved)) return unknown_field("rows");
   if (tokens > 0 && slots == nullptr) return failure(LW_INVALID_ARGUMENT, "slots is a null pointer");
+  if (const lw_status s = check_alignment("slots", slots); s.code != LW_OK) return s;
   const Axes cache_axes = {{pages, heads, page_size, dim}};
   const Axes row_axes = {{1, heads, tokens, dim}};
   Range cache_range, row_range;

@@ -11,7 +11,7 @@
 namespace lanewise {
 namespace {
 
-lw_status check_tensors(const Run& run) {
+lw_status check_run_tensors(const Run& run, const Range& workspace) {
   const lw_problem& p = run.problem;
   const lw_inputs& in = run.inputs;
   const lw_outputs& out = run.outputs;
@@ -37,7 +37,8 @@ lw_status check_tensors(const Run& run) {
                            {"state_max", out.state_max, LW_TYPE_F32, axes.rows, state_out},
                            {"state_sum", out.state_sum, LW_TYPE_F32, axes.rows, state_out},
                            {"state_acc", out.state_acc, LW_TYPE_F32, axes.out, state_out}};
-  return check_tensors(inputs, static_cast<int>(std::size(inputs)), outputs, static_cast<int>(std::size(outputs)));
+  return check_tensors(inputs, static_cast<int>(std::size(inputs)), outputs, static_cast<int>(std::size(outputs)),
+                       workspace);
 }
 
 lw_status check_array(const char* name, const int32_t* values, int64_t n, int64_t low, int64_t high) {
@@ -243,6 +244,16 @@ lw_status check_inputs(const lw_problem& planned, const lw_inputs* inputs, bool 
   if (in.overrides != 0) {
     if (const lw_status s = check_rules(p); s.code != LW_OK) return s;
   }
+  const struct {
+    const char* name;
+    const void* pointer;
+  } numbers[] = {{"q_lengths", in.q_lengths},   {"kv_lengths", in.kv_lengths},     {"q_offsets", in.q_offsets},
+                 {"kv_starts", in.kv_starts},   {"cu_seqlens_q", in.cu_seqlens_q}, {"cu_seqlens_kv", in.cu_seqlens_kv},
+                 {"page_table", in.page_table}, {"q_positions", in.q_positions},   {"alibi_slopes", in.alibi_slopes},
+                 {"sinks", in.sinks},           {"block_indptr", in.block_indptr}, {"block_indices", in.block_indices}};
+  for (const auto& array : numbers) {
+    if (const lw_status s = check_alignment(array.name, array.pointer); s.code != LW_OK) return s;
+  }
   // Arrays that the problem announces must be there, and only those.
   const struct {
     const char* name;
@@ -272,13 +283,14 @@ lw_status check_inputs(const lw_problem& planned, const lw_inputs* inputs, bool 
   return in.checks == LW_CHECKS_FULL ? check_arrays(run) : ok();
 }
 
-lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs, Run& run) {
+lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs,
+                    const Range& workspace, Run& run) {
   if (const lw_status s = copy_struct("outputs", outputs, static_cast<int64_t>(sizeof(lw_outputs)), run.outputs);
       s.code != LW_OK)
     return s;
   if (!all_zero(run.outputs.reserved)) return unknown_field("outputs");
   if (const lw_status s = check_inputs(planned, inputs, false, run); s.code != LW_OK) return s;
-  return check_tensors(run);
+  return check_run_tensors(run, workspace);
 }
 
 lw_status check_workspace(const void* workspace, int64_t size, int64_t needed, int32_t threads) {

@@ -53,8 +53,9 @@ RunAxes axes_of(const Run& run);
 // Everything about the inputs but their tensors. scores_alone: nothing of values, states and sinks is used.
 lw_status check_inputs(const lw_problem& planned, const lw_inputs* inputs, bool scores_alone, Run& run);
 
-// `planned`: the checked problem of the plan.
-lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs, Run& run);
+// `planned`: the checked problem of the plan. workspace: what the run needs of it.
+lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs,
+                    const Range& workspace, Run& run);
 
 lw_status check_workspace(const void* workspace, int64_t size, int64_t needed, int32_t threads);
 lw_status check_executor(const lw_executor* executor, lw_executor& checked);

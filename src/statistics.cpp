@@ -23,7 +23,7 @@ Axes column_axes(const Run& run, const RunAxes& axes) {
   return {{p.batch, p.q_heads, p.kv_len, 1}};
 }
 
-lw_status check_statistics_tensors(const StatisticsRun& statistics) {
+lw_status check_statistics_tensors(const StatisticsRun& statistics, const Range& workspace) {
   const Run& run = statistics.run;
   const lw_problem& p = run.problem;
   const lw_inputs& in = run.inputs;
@@ -48,7 +48,8 @@ lw_status check_statistics_tensors(const StatisticsRun& statistics) {
     return failure(LW_INVALID_ARGUMENT,
                    "statistics asks for nothing: weights, column_sums, row_max and row_entropy are null pointers");
   }
-  return check_tensors(inputs, static_cast<int>(std::size(inputs)), outputs, static_cast<int>(std::size(outputs)));
+  return check_tensors(inputs, static_cast<int>(std::size(inputs)), outputs, static_cast<int>(std::size(outputs)),
+                       workspace);
 }
 
 // ---- Tasks ----------------------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ void run_share(void* argument, int64_t worker) { static_cast<Share*>(argument)->
 }  // namespace
 
 lw_status check_statistics(const lw_problem& planned, const lw_inputs* inputs, const lw_const_tensor* lse,
-                           const lw_statistics* statistics, StatisticsRun& checked) {
+                           const lw_statistics* statistics, const Range& workspace, StatisticsRun& checked) {
   lw_statistics& wanted = checked.wanted;
   if (const lw_status s = copy_struct("statistics", statistics, static_cast<int64_t>(sizeof(lw_statistics)), wanted);
       s.code != LW_OK)
@@ -255,7 +256,7 @@ lw_status check_statistics(const lw_problem& planned, const lw_inputs* inputs, c
   checked.lse = *lse;
   checked.run.outputs = lw_outputs_default();
   if (const lw_status s = check_inputs(planned, inputs, true, checked.run); s.code != LW_OK) return s;
-  return check_statistics_tensors(checked);
+  return check_statistics_tensors(checked, workspace);
 }
 
 lw_status execute_statistics(const lw_plan& plan, const StatisticsRun& statistics, void* workspace, int32_t threads,

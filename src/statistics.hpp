@@ -30,7 +30,7 @@ struct StatisticsRun {
 
 // `planned`: the checked problem of the plan.
 lw_status check_statistics(const lw_problem& planned, const lw_inputs* inputs, const lw_const_tensor* lse,
-                           const lw_statistics* statistics, StatisticsRun& checked);
+                           const lw_statistics* statistics, const Range& workspace, StatisticsRun& checked);
 
 lw_status execute_statistics(const lw_plan& plan, const StatisticsRun& statistics, void* workspace, int32_t threads,
                              const lw_executor& executor);

@@ -1,6 +1,8 @@
 #include "tensors.hpp"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include "check.hpp"
 #include "status.hpp"
@@ -76,7 +78,8 @@ lw_status check_tensor(const char* name, const void* data, int32_t type, int32_t
                      "%s.stride[%d] is %lld over %lld elements: the tensor does not fit into the address space", name,
                      axis, static_cast<long long>(stride[axis]), static_cast<long long>(axes.size[axis]));
     }
-    if (__builtin_mul_overflow(count, axes.size[axis], &count)) count = INT64_MAX;
+    // Broadcast elements are there once.
+    if (stride[axis] != 0 && __builtin_mul_overflow(count, axes.size[axis], &count)) count = INT64_MAX;
   }
   const uintptr_t at = reinterpret_cast<uintptr_t>(data);
   if ((low < 0 && at < static_cast<uintptr_t>(-low)) || at + static_cast<uintptr_t>(high) < at) {
@@ -115,16 +118,33 @@ lw_status check_output_strides(const char* name, const int64_t (&stride)[4], con
   return ok();
 }
 
+Range memory_at(const void* data, int64_t size) {
+  const uintptr_t at = reinterpret_cast<uintptr_t>(data);
+  if (data == nullptr || size <= 0 || at + static_cast<uintptr_t>(size) < at) return {nullptr, nullptr, false};
+  return {static_cast<const char*>(data), static_cast<const char*>(data) + size, true, data};
+}
+
 bool overlaps(const Range& a, const Range& b) {
   if (a.begin == nullptr || b.begin == nullptr) return false;
   if (a.begin == b.begin || a.first == b.first) return true;
-  return a.dense && b.dense && a.begin < b.end && b.begin < a.end;
+  const auto holds = [](const Range& all, const Range& other) {
+    const char* const elements[] = {other.begin, other.end - 1, static_cast<const char*>(other.first)};
+    return all.dense && std::any_of(std::begin(elements), std::end(elements),
+                                    [&all](const char* at) { return all.begin <= at && at < all.end; });
+  };
+  return holds(a, b) || holds(b, a);
 }
 
-lw_status check_tensors(NamedTensor* inputs, int input_count, NamedTensor* outputs, int output_count) {
-  const auto check = [](NamedTensor& t) {
+lw_status check_tensors(NamedTensor* inputs, int input_count, NamedTensor* outputs, int output_count,
+                        const Range& workspace) {
+  const auto check = [&workspace](NamedTensor& t) {
     if (!all_zero(*t.reserved)) return unknown_field(t.name);
-    return check_tensor(t.name, t.data, t.type, t.wanted, *t.stride, t.axes, t.range);
+    if (const lw_status s = check_tensor(t.name, t.data, t.type, t.wanted, *t.stride, t.axes, t.range);
+        s.code != LW_OK) {
+      return s;
+    }
+    if (!overlaps(t.range, workspace)) return ok();
+    return failure(LW_INVALID_ARGUMENT, "workspace overlaps %s; it must overlap nothing", t.name);
   };
   for (int i = 0; i < input_count; ++i) {
     if (!inputs[i].given) continue;

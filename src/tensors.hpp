@@ -25,6 +25,9 @@ struct Range {
   const void* first = nullptr;  // element [0, 0, 0, 0]: not the lowest where a stride is negative
 };
 
+// `size` bytes, none of them where there is no such memory.
+Range memory_at(const void* data, int64_t size);
+
 bool is_empty(const Axes& axes);
 
 lw_status check_tensor(const char* name, const void* data, int32_t type, int32_t wanted_type,
@@ -33,8 +36,8 @@ lw_status check_tensor(const char* name, const void* data, int32_t type, int32_t
 // No two elements of an output may share an address.
 lw_status check_output_strides(const char* name, const int64_t (&stride)[4], const Axes& axes);
 
-// Overlap is refused where it is certain: the same first element, or two tensors without gaps that intersect. (Outputs
-// that interleave with other tensors in one buffer are fine, and their extents intersect.)
+// Overlap is refused where it is certain: the same first element, or the first, lowest or highest element of one within
+// another without gaps. (Outputs that interleave with other tensors in one buffer are fine, and their extents intersect.)
 bool overlaps(const Range& a, const Range& b);
 
 // A tensor to check: what it is called, what it must be.
@@ -62,7 +65,9 @@ struct NamedTensor {
   Range range = {nullptr, nullptr, false};
 };
 
-// Inputs first: each by itself. Then outputs, which overlap nothing. Those not given are passed over.
-lw_status check_tensors(NamedTensor* inputs, int input_count, NamedTensor* outputs, int output_count);
+// Inputs first: each by itself. Then outputs, which overlap nothing; nor does the workspace. Those not given are passed
+// over.
+lw_status check_tensors(NamedTensor* inputs, int input_count, NamedTensor* outputs, int output_count,
+                        const Range& workspace);
 
 }  // namespace lanewise

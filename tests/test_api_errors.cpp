@@ -68,6 +68,10 @@ struct Wrong {
   int32_t code = LW_INVALID_ARGUMENT;
 };
 
+const int32_t* odd(const int32_t* array) {
+  return reinterpret_cast<const int32_t*>(reinterpret_cast<const char*>(array) + 2);
+}
+
 // A change to one field, with the text of its value.
 #define WRONG(name, value, statement)       \
   {                                         \
@@ -197,6 +201,20 @@ const std::vector<Wrong> kWrongRuns = {
     WRONG("out", "overlaps v", c.p.outputs.out.data = const_cast<void*>(c.p.inputs.v.data)),
     WRONG("lse", "overlaps out", c.p.outputs.lse.data = static_cast<float*>(c.p.outputs.out.data) + 3),
     WRONG("state_sum", "overlaps state_max", c.p.outputs.state_sum.data = c.p.outputs.state_max.data),
+    // Rows with gaps inside a tensor without.
+    WRONG("lse", "overlaps q",
+          (c.p.outputs.lse.data = static_cast<float*>(const_cast<void*>(c.p.inputs.q.data)) + 1,
+           c.p.outputs.lse.stride[0] = 100, c.p.outputs.lse.stride[1] = 20, c.p.outputs.lse.stride[2] = 3)),
+    WRONG("out", "overlaps k",
+          (c.p.outputs.out.data = static_cast<float*>(const_cast<void*>(c.p.inputs.k.data)) + 200,
+           c.p.outputs.out.stride[0] = 200, c.p.outputs.out.stride[1] = 40, c.p.outputs.out.stride[2] = -7)),
+    WRONG("workspace", "overlaps out", c.p.outputs.out.data = c.workspace),
+    WRONG("workspace", "overlaps q", c.p.inputs.q.data = static_cast<char*>(c.workspace) + 192),
+    WRONG("workspace", "overlaps v", c.p.inputs.v.data = static_cast<char*>(c.workspace) - 64),
+    WRONG("q_lengths", "multiple of 4", c.p.inputs.q_lengths = odd(c.p.inputs.q_lengths)),
+    WRONG("kv_lengths", "multiple of 4", c.p.inputs.kv_lengths = odd(c.p.inputs.kv_lengths)),
+    WRONG("q_offsets", "multiple of 4", c.p.inputs.q_offsets = odd(c.q_lengths.data())),
+    WRONG("kv_starts", "multiple of 4", c.p.inputs.kv_starts = odd(c.p.inputs.kv_starts)),
     WRONG("workspace", "null", c.workspace = nullptr),
     WRONG("workspace_size", "63", c.workspace_size = 63),
     WRONG("workspace_size", "-1", c.workspace_size = -1),

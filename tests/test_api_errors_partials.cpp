@@ -165,6 +165,8 @@ TEST_CASE("wrong arguments of lw_append are refused") {
       WRONG("slots[4]", "2147483647", c.slots[4] = INT32_MAX),
       WRONG("slots[4]", "-2147483648", c.slots[4] = INT32_MIN),
       WRONG("slots[0]", "3", c.pages = 0),
+      WRONG("slots", "multiple of 4",
+            c.slots_pointer = reinterpret_cast<const int32_t*>(reinterpret_cast<const char*>(c.slots.data()) + 2)),
       WRONG("slots[4]", "17", c.pages = 2),
       WRONG("cache.type", "0", c.cache.type = LW_TYPE_NONE),
       WRONG("cache.type", "4", c.cache.type = LW_TYPE_BOOL),

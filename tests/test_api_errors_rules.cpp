@@ -23,6 +23,11 @@ struct Wrong {
   std::function<void(Prepared&)> change;
 };
 
+template <class T>
+const T* odd(const T* array) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(array) + 1);
+}
+
 void check_refused(const Wrong& wrong) {
   for (const std::string& target : targets()) {
     Prepared p = right_case().prepare();
@@ -73,6 +78,13 @@ TEST_CASE("wrong arguments of rules are refused") {
       {"bias.data", "multiple of 4",
        [](Prepared& p) { p.inputs.bias.data = static_cast<const char*>(p.inputs.bias.data) + 2; }},
       {"out", "overlaps bias", [](Prepared& p) { p.inputs.bias.data = p.outputs.out.data; }},
+      {"out", "overlaps bias",  // which is broadcast over heads and has no gaps
+       [](Prepared& p) { p.outputs.out.data = static_cast<float*>(const_cast<void*>(p.inputs.bias.data)) + 9; }},
+      {"alibi_slopes", "multiple of 4", [](Prepared& p) { p.inputs.alibi_slopes = odd(p.inputs.alibi_slopes); }},
+      {"sinks", "multiple of 4", [](Prepared& p) { p.inputs.sinks = odd(p.inputs.sinks); }},
+      {"block_indptr", "multiple of 4", [](Prepared& p) { p.inputs.block_indptr = odd(p.inputs.block_indptr); }},
+      {"block_indices", "multiple of 4", [](Prepared& p) { p.inputs.block_indices = odd(p.inputs.block_indices); }},
+      {"q_positions", "multiple of 4", [](Prepared& p) { p.inputs.q_positions = odd(p.inputs.q_positions); }},
       {"mask_type", "mask.data", [](Prepared& p) { p.problem.mask_type = LW_TYPE_NONE; }},
       {"bias_type", "bias.data", [](Prepared& p) { p.problem.bias_type = LW_TYPE_NONE; }},
       {"alibi", "alibi_slopes", [](Prepared& p) { p.problem.alibi = 0; }},

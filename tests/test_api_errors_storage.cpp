@@ -25,6 +25,10 @@ struct Wrong {
 
 int32_t& entry(const int32_t* array, size_t n) { return const_cast<int32_t*>(array)[n]; }
 
+const int32_t* odd(const int32_t* array) {
+  return reinterpret_cast<const int32_t*>(reinterpret_cast<const char*>(array) + 1);
+}
+
 void check_refused(const Case& good, const std::vector<Wrong>& table) {
   {
     Prepared p = Case(good).prepare();
@@ -61,6 +65,8 @@ TEST_CASE("wrong ragged batches are refused") {
       WRONG("cu_seqlens_kv[0]", "2", entry(p.inputs.cu_seqlens_kv, 0) = 2),
       WRONG("cu_seqlens_kv", "8", entry(p.inputs.cu_seqlens_kv, 1) = 8),
       WRONG("cu_seqlens_kv", "2147483647", entry(p.inputs.cu_seqlens_kv, 3) = INT32_MAX),
+      WRONG("cu_seqlens_q", "multiple of 4", p.inputs.cu_seqlens_q = odd(p.inputs.cu_seqlens_q)),
+      WRONG("cu_seqlens_kv", "multiple of 4", p.inputs.cu_seqlens_kv = odd(p.inputs.cu_seqlens_kv)),
       WRONG("total_q", "-1", p.problem.total_q = -1),
       WRONG("total_q", "2147483648", p.problem.total_q = int64_t{1} << 31),
       WRONG("total_kv", "-5", p.problem.total_kv = -5),
@@ -89,6 +95,7 @@ TEST_CASE("wrong pages are refused") {
       WRONG("page_table[1][0]", "1000",
             entry(p.inputs.page_table, static_cast<size_t>(p.inputs.page_table_stride[0])) = 1000),
       WRONG("page_table", "is", p.problem.page_count = 1),
+      WRONG("page_table", "multiple of 4", p.inputs.page_table = odd(p.inputs.page_table)),
       WRONG("cu_seqlens_kv", "ragged", p.inputs.cu_seqlens_kv = p.inputs.kv_lengths),
       WRONG("k.data", "null", p.inputs.k.data = nullptr),
       WRONG("v.type", "3", p.inputs.v.type = LW_TYPE_F16),
