@@ -30,10 +30,6 @@ inline lw_status unknown_field(const char* name) {
   return failure(LW_UNSUPPORTED, "%s.reserved is not zero: a field this version does not know", name);
 }
 
-inline lw_status not_served(const char* what) {
-  return failure(LW_UNSUPPORTED, "%s: not served by this version of lanewise", what);
-}
-
 // Bytes of a struct in lanewise 0.1, on machines with pointers of 64 bits: what every later version accepts, however far
 // the struct has grown (tests/abi). Numbers, since sizeof grows with it.
 template <class Struct>
@@ -55,18 +51,22 @@ template <>
 inline constexpr int64_t kOldestSize<lw_explanation> = 144;
 #endif
 
+// A size that a caller's struct may say it has.
+template <class Struct>
+lw_status check_struct_size(const char* name, int64_t size) {
+  if (size >= kOldestSize<Struct> && size <= 65536) return ok();
+  return failure(LW_INVALID_ARGUMENT,
+                 "%s.struct_size is %lld; allowed is sizeof(lw_%s) of lanewise 0.1 or newer (%lld ...)", name,
+                 static_cast<long long>(size), name, static_cast<long long>(kOldestSize<Struct>));
+}
+
 // Copies a caller's struct into this version's: what an older caller's lacks stays zero; a newer caller's extra fields
 // must be zero. Every struct opens with its size.
 template <class Struct>
-lw_status copy_struct(const char* name, const Struct* from, int64_t smallest, Struct& to) {
-  smallest = smallest < kOldestSize<Struct> ? smallest : kOldestSize<Struct>;
+lw_status copy_struct(const char* name, const Struct* from, Struct& to) {
   if (from == nullptr) return failure(LW_INVALID_ARGUMENT, "%s is a null pointer", name);
   const int64_t size = from->struct_size;
-  if (size < smallest || size > 65536) {
-    return failure(LW_INVALID_ARGUMENT,
-                   "%s.struct_size is %lld; allowed is sizeof(lw_%s) of lanewise 0.1 or newer (%lld ...)", name,
-                   static_cast<long long>(size), name, static_cast<long long>(smallest));
-  }
+  if (const lw_status s = check_struct_size<Struct>(name, size); s.code != LW_OK) return s;
   const int64_t known = static_cast<int64_t>(sizeof(Struct));
   for (int64_t i = known; i < size; ++i) {
     if (reinterpret_cast<const char*>(from)[i] != 0) {

@@ -219,12 +219,7 @@ int64_t plan_reasons(const lw_plan& plan, const lw_inputs* inputs, int32_t threa
 lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* explanation) {
   if (explanation == nullptr) return failure(LW_INVALID_ARGUMENT, "explanation is a null pointer");
   const int64_t size = explanation->struct_size;
-  if (size < kOldestSize<lw_explanation> || size > 65536) {
-    return failure(
-        LW_INVALID_ARGUMENT,
-        "explanation.struct_size is %lld; allowed is sizeof(lw_explanation) of lanewise 0.1 or newer (%lld ...)",
-        static_cast<long long>(size), static_cast<long long>(kOldestSize<lw_explanation>));
-  }
+  if (const lw_status s = check_struct_size<lw_explanation>("explanation", size); s.code != LW_OK) return s;
   const lw_explanation filled = explanation_of(plan, threads);
   // As much as the caller's struct holds; what only a newer one has stays zero.
   std::memset(static_cast<void*>(explanation), 0, static_cast<size_t>(size));

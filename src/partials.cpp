@@ -85,9 +85,7 @@ lw_status check_part(const char* name, const lw_const_tensor& part, const Axes& 
 lw_status check_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses,
                       int32_t count, const lw_outputs* merged, lw_problem& p, lw_outputs& outputs) {
   if (const lw_status s = check_problem(problem, p); s.code != LW_OK) return s;
-  if (const lw_status s = copy_struct("outputs", merged, static_cast<int64_t>(sizeof(lw_outputs)), outputs);
-      s.code != LW_OK)
-    return s;
+  if (const lw_status s = copy_struct("outputs", merged, outputs); s.code != LW_OK) return s;
   if (count < 1 || count > LW_MAX_PARTS) return invalid_size("count", count, 1, LW_MAX_PARTS);
   if (outs == nullptr || lses == nullptr)
     return failure(LW_INVALID_ARGUMENT, "%s is a null pointer", outs == nullptr ? "outs" : "lses");

@@ -102,11 +102,7 @@ lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_pla
   if (const lw_status s = check_problem(problem, plan.problem); s.code != LW_OK) return s;
   const char* target = nullptr;
   if (options != nullptr) {
-    if (options->struct_size < kOldestSize<lw_options> || options->struct_size > 65536) {
-      return failure(LW_INVALID_ARGUMENT,
-                     "options.struct_size is %lld; allowed is sizeof(lw_options) of lanewise 0.1 or newer (%d ...)",
-                     static_cast<long long>(options->struct_size), static_cast<int>(kOldestSize<lw_options>));
-    }
+    if (const lw_status s = check_struct_size<lw_options>("options", options->struct_size); s.code != LW_OK) return s;
     target = options->target;
   }
   if (const lw_status s = choose_target(target, plan.target); s.code != LW_OK) return s;

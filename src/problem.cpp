@@ -67,8 +67,7 @@ lw_status check_rules(const lw_problem& p) {
 }
 
 lw_status check_problem(const lw_problem* problem, lw_problem& p) {
-  if (const lw_status s = copy_struct("problem", problem, static_cast<int64_t>(sizeof(lw_problem)), p); s.code != LW_OK)
-    return s;
+  if (const lw_status s = copy_struct("problem", problem, p); s.code != LW_OK) return s;
   const NamedSize sizes[] = {
       {"batch", p.batch, 0, kMaxLength},
       {"q_heads", p.q_heads, 1, kMaxLength},

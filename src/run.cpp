@@ -216,9 +216,7 @@ RunAxes axes_of(const Run& run) {
 }
 
 lw_status check_inputs(const lw_problem& planned, const lw_inputs* inputs, bool scores_alone, Run& run) {
-  if (const lw_status s = copy_struct("inputs", inputs, static_cast<int64_t>(sizeof(lw_inputs)), run.inputs);
-      s.code != LW_OK)
-    return s;
+  if (const lw_status s = copy_struct("inputs", inputs, run.inputs); s.code != LW_OK) return s;
   run.problem = planned;
   lw_problem& p = run.problem;
   const lw_inputs& in = run.inputs;
@@ -285,9 +283,7 @@ lw_status check_inputs(const lw_problem& planned, const lw_inputs* inputs, bool 
 
 lw_status check_run(const lw_problem& planned, const lw_inputs* inputs, const lw_outputs* outputs,
                     const Range& workspace, Run& run) {
-  if (const lw_status s = copy_struct("outputs", outputs, static_cast<int64_t>(sizeof(lw_outputs)), run.outputs);
-      s.code != LW_OK)
-    return s;
+  if (const lw_status s = copy_struct("outputs", outputs, run.outputs); s.code != LW_OK) return s;
   if (!all_zero(run.outputs.reserved)) return unknown_field("outputs");
   if (const lw_status s = check_inputs(planned, inputs, false, run); s.code != LW_OK) return s;
   return check_run_tensors(run, workspace);
@@ -313,9 +309,7 @@ lw_status check_executor(const lw_executor* executor, lw_executor& checked) {
     checked = lw_executor_default();
     return ok();
   }
-  if (const lw_status s = copy_struct("executor", executor, static_cast<int64_t>(sizeof(lw_executor)), checked);
-      s.code != LW_OK)
-    return s;
+  if (const lw_status s = copy_struct("executor", executor, checked); s.code != LW_OK) return s;
   if (checked.kind < LW_EXECUTOR_OPENMP || checked.kind > LW_EXECUTOR_CALLBACK)
     return invalid_size("executor.kind", checked.kind, 0, 2);
   if (checked.threads < 0) return invalid_size("executor.threads", checked.threads, 0, INT32_MAX);

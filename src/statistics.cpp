@@ -247,9 +247,7 @@ void run_share(void* argument, int64_t worker) { static_cast<Share*>(argument)->
 lw_status check_statistics(const lw_problem& planned, const lw_inputs* inputs, const lw_const_tensor* lse,
                            const lw_statistics* statistics, const Range& workspace, StatisticsRun& checked) {
   lw_statistics& wanted = checked.wanted;
-  if (const lw_status s = copy_struct("statistics", statistics, static_cast<int64_t>(sizeof(lw_statistics)), wanted);
-      s.code != LW_OK)
-    return s;
+  if (const lw_status s = copy_struct("statistics", statistics, wanted); s.code != LW_OK) return s;
   if (!all_zero(wanted.reserved) || wanted.reserved_int != 0) return unknown_field("statistics");
   if (wanted.accumulate < 0 || wanted.accumulate > 1) return invalid_size("accumulate", wanted.accumulate, 0, 1);
   if (lse == nullptr) return failure(LW_INVALID_ARGUMENT, "lse is a null pointer");
