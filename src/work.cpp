@@ -39,9 +39,16 @@ double multiply_adds(const Run& run) {
   return pairs * static_cast<double>(p.q_heads) * static_cast<double>(p.qk_dim + p.v_dim);
 }
 
-// Multiply-adds above which a panel is cut.
-double largest_task_of(double total, int32_t threads) {
-  return total / static_cast<double>(kPiecesPerThread * std::min(threads, kMaxCutThreads));
+// Decides above which size panels are cut over their keys, where the run is `alike` times what `cut` walks over. The
+// cursor comes back from behind the last task, with what all tasks are together.
+TaskCursor cut_keys(Cut& cut, double alike, int32_t threads) {
+  double total = 0;
+  TaskCursor uncut(cut);
+  for (; !uncut.at_end(); uncut.next_panel()) total += uncut.panel().cost;
+  cut.largest_task = alike * total / static_cast<double>(kPiecesPerThread * std::min(threads, kMaxCutThreads));
+  TaskCursor walk(cut);
+  while (!walk.at_end()) walk.next_panel();
+  return walk;
 }
 
 }  // namespace
@@ -58,14 +65,9 @@ Work work_of(const lw_plan& plan, const Run& run, void* workspace, int32_t& thre
   Cut cut = {plan, run, rules, panel_tiles_of(plan, run.problem, threads), heads_together, kNeverCut};
   int64_t split_panels = 0;
   if (threads > 1) {
-    double total = 0;
-    TaskCursor uncut(cut);
-    for (; !uncut.at_end(); uncut.next_panel()) total += uncut.panel().cost;
-    cut.largest_task = largest_task_of(total, threads);
-    TaskCursor walk(cut);
-    while (!walk.at_end()) walk.next_panel();
-    split_panels = walk.split();
-    threads = static_cast<int32_t>(std::max<int64_t>(1, std::min(int64_t{threads}, walk.first())));
+    const TaskCursor all = cut_keys(cut, 1, threads);
+    split_panels = all.split();
+    threads = static_cast<int32_t>(std::max<int64_t>(1, std::min(int64_t{threads}, all.first())));
   }
   const WorkspaceLayout layout = workspace_layout(plan, threads);
   char* const states = static_cast<char*>(workspace);
@@ -91,15 +93,7 @@ int64_t tasks_at_capacity(const lw_plan& plan, int32_t threads) {
   threads = threads_worth_waking(alike * multiply_adds(one), threads, plan.work_per_thread);
   Cut cut = {plan, one, rules_of(p, false), panel_tiles_of(plan, p, threads), 1, kNeverCut};
   int64_t tasks = panels_of(plan, p.q_len, cut.panel_tiles).count;
-  if (threads > 1 && tasks <= kMostPanels) {
-    double total = 0;
-    TaskCursor uncut(cut);
-    for (; !uncut.at_end(); uncut.next_panel()) total += uncut.panel().cost;
-    cut.largest_task = largest_task_of(alike * total, threads);
-    TaskCursor walk(cut);
-    while (!walk.at_end()) walk.next_panel();
-    tasks = walk.first();
-  }
+  if (threads > 1 && tasks <= kMostPanels) tasks = cut_keys(cut, alike, threads).first();
   return saturating_product(p.batch, p.kv_heads, tasks);
 }
 
