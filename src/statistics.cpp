@@ -181,7 +181,7 @@ StatisticsWork work_of(const lw_plan& plan, const StatisticsRun& s, int32_t& thr
     blocks += blocks_of(run, b);
   }
   const double multiply_adds = pairs * static_cast<double>(p.q_heads) * static_cast<double>(p.qk_dim);
-  threads = static_cast<int32_t>(std::min<double>(threads, 1 + multiply_adds / kWorkPerThread));
+  threads = threads_worth_waking(multiply_adds, threads, plan.work_per_thread);
 
   const bool columns = s.wanted.column_sums.data != nullptr;
   const bool rows = s.wanted.row_max.data != nullptr || s.wanted.row_entropy.data != nullptr;
