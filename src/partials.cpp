@@ -21,37 +21,28 @@ int64_t offset_of(const Tensor& t, int64_t b, int64_t h, int64_t i) {
 
 // The tensors of a result and where they lie.
 struct MergeResult {
+  lw_outputs outputs;
   Axes out_axes, lse_axes;
   Range out_range, lse_range;
 };
 
-lw_status check_result(const lw_problem& p, const lw_outputs& outputs, MergeResult& result) {
+lw_status check_result(const lw_problem& p, MergeResult& result) {
+  const lw_outputs& outputs = result.outputs;
   const bool ragged = p.q_layout == LW_LAYOUT_RAGGED;
   const int64_t outer = ragged ? 1 : p.batch;
   const int64_t rows = ragged ? p.total_q : p.q_len;
   result.out_axes = {{outer, p.q_heads, rows, p.v_dim}};
   result.lse_axes = {{outer, p.q_heads, rows, 1}};
-  result.lse_range = {nullptr, nullptr, false};
   if (!all_zero(outputs.reserved)) return unknown_field("outputs");
   if (outputs.state_max.data != nullptr || outputs.state_sum.data != nullptr || outputs.state_acc.data != nullptr) {
     return failure(LW_INVALID_ARGUMENT, "a state is asked for; lw_merge makes out and lse alone");
   }
-  const lw_tensor& out = outputs.out;
-  if (!all_zero(out.reserved)) return unknown_field("out");
-  if (const lw_status s =
-          check_tensor("out", out.data, out.type, LW_TYPE_F32, out.stride, result.out_axes, result.out_range);
-      s.code != LW_OK)
-    return s;
-  if (const lw_status s = check_output_strides("out", out.stride, result.out_axes); s.code != LW_OK) return s;
-  const lw_tensor& lse = outputs.lse;
-  if (lse.data == nullptr) return ok();
-  if (!all_zero(lse.reserved)) return unknown_field("lse");
-  if (const lw_status s =
-          check_tensor("lse", lse.data, lse.type, LW_TYPE_F32, lse.stride, result.lse_axes, result.lse_range);
-      s.code != LW_OK)
-    return s;
-  if (overlaps(result.lse_range, result.out_range)) return failure(LW_INVALID_ARGUMENT, "lse overlaps out");
-  return check_output_strides("lse", lse.stride, result.lse_axes);
+  NamedTensor tensors[] = {{"out", outputs.out, LW_TYPE_F32, result.out_axes},
+                           {"lse", outputs.lse, LW_TYPE_F32, result.lse_axes, outputs.lse.data != nullptr}};
+  if (const lw_status s = check_tensors(nullptr, 0, tensors, 2, Range{}); s.code != LW_OK) return s;
+  result.out_range = tensors[0].range;
+  result.lse_range = tensors[1].range;
+  return ok();
 }
 
 // The result may lie over a part element for element: a row's parts are read before the row is written.
@@ -64,7 +55,7 @@ bool same_elements(const lw_const_tensor& part, const lw_tensor& result, const A
 
 // `own`: the result that a tensor of this name and these axes may lie over.
 lw_status check_part(const char* name, const lw_const_tensor& part, const Axes& axes, const lw_tensor& own,
-                     const lw_outputs& outputs, const MergeResult& result) {
+                     const MergeResult& result) {
   if (!all_zero(part.reserved)) return unknown_field(name);
   Range range;
   if (const lw_status s = check_tensor(name, part.data, part.type, LW_TYPE_F32, part.stride, axes, range);
@@ -74,7 +65,7 @@ lw_status check_part(const char* name, const lw_const_tensor& part, const Axes& 
     const char* name;
     const lw_tensor& tensor;
     const Range& range;
-  } results[] = {{"out", outputs.out, result.out_range}, {"lse", outputs.lse, result.lse_range}};
+  } results[] = {{"out", result.outputs.out, result.out_range}, {"lse", result.outputs.lse, result.lse_range}};
   for (const auto& r : results) {
     if (!overlaps(r.range, range) || (&r.tensor == &own && same_elements(part, own, axes))) continue;
     return failure(LW_INVALID_ARGUMENT, "%s overlaps %s and is not the same tensor", r.name, name);
@@ -83,22 +74,21 @@ lw_status check_part(const char* name, const lw_const_tensor& part, const Axes& 
 }
 
 lw_status check_merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses,
-                      int32_t count, const lw_outputs* merged, lw_problem& p, lw_outputs& outputs) {
+                      int32_t count, const lw_outputs* merged, MergeResult& result) {
+  lw_problem p;
   if (const lw_status s = check_problem(problem, p); s.code != LW_OK) return s;
-  if (const lw_status s = copy_struct("outputs", merged, outputs); s.code != LW_OK) return s;
+  if (const lw_status s = copy_struct("outputs", merged, result.outputs); s.code != LW_OK) return s;
   if (count < 1 || count > LW_MAX_PARTS) return invalid_size("count", count, 1, LW_MAX_PARTS);
   if (outs == nullptr || lses == nullptr)
     return failure(LW_INVALID_ARGUMENT, "%s is a null pointer", outs == nullptr ? "outs" : "lses");
-  MergeResult result;
-  if (const lw_status s = check_result(p, outputs, result); s.code != LW_OK) return s;
+  if (const lw_status s = check_result(p, result); s.code != LW_OK) return s;
+  const lw_outputs& own = result.outputs;
   char name[32];
   for (int32_t i = 0; i < count; ++i) {
     std::snprintf(name, sizeof name, "outs[%d]", i);
-    if (const lw_status s = check_part(name, outs[i], result.out_axes, outputs.out, outputs, result); s.code != LW_OK)
-      return s;
+    if (const lw_status s = check_part(name, outs[i], result.out_axes, own.out, result); s.code != LW_OK) return s;
     std::snprintf(name, sizeof name, "lses[%d]", i);
-    if (const lw_status s = check_part(name, lses[i], result.lse_axes, outputs.lse, outputs, result); s.code != LW_OK)
-      return s;
+    if (const lw_status s = check_part(name, lses[i], result.lse_axes, own.lse, result); s.code != LW_OK) return s;
   }
   return ok();
 }
@@ -118,24 +108,13 @@ lw_status check_append(const lw_tensor* cache, int64_t pages, int64_t page_size,
                    "cache.type is %s (%d); allowed is LW_TYPE_F32 (1), LW_TYPE_BF16 (2) or LW_TYPE_F16 (3)",
                    type_name(cache->type), cache->type);
   }
-  if (!all_zero(cache->reserved)) return unknown_field("cache");
-  if (!all_zero(rows->reserved)) return unknown_field("rows");
   if (tokens > 0 && slots == nullptr) return failure(LW_INVALID_ARGUMENT, "slots is a null pointer");
   if (const lw_status s = check_alignment("slots", slots); s.code != LW_OK) return s;
   const Axes cache_axes = {{pages, heads, page_size, dim}};
   const Axes row_axes = {{1, heads, tokens, dim}};
-  Range cache_range, row_range;
-  if (const lw_status s =
-          check_tensor("cache", cache->data, cache->type, cache->type, cache->stride, cache_axes, cache_range);
-      s.code != LW_OK) {
-    return s;
-  }
-  if (const lw_status s = check_output_strides("cache", cache->stride, cache_axes); s.code != LW_OK) return s;
-  if (const lw_status s = check_tensor("rows", rows->data, rows->type, cache->type, rows->stride, row_axes, row_range);
-      s.code != LW_OK) {
-    return s;
-  }
-  if (overlaps(cache_range, row_range)) return failure(LW_INVALID_ARGUMENT, "cache overlaps rows");
+  NamedTensor from = {"rows", *rows, cache->type, row_axes};
+  NamedTensor to = {"cache", *cache, cache->type, cache_axes};
+  if (const lw_status s = check_tensors(&from, 1, &to, 1, Range{}); s.code != LW_OK) return s;
   const int64_t last = std::min(pages * page_size - 1, kMaxLength);
   for (int64_t t = 0; t < tokens; ++t) {
     if (slots[t] < -1 || slots[t] > last) {
@@ -150,22 +129,20 @@ lw_status check_append(const lw_tensor* cache, int64_t pages, int64_t page_size,
 
 lw_status merge(const lw_problem* problem, const lw_const_tensor* outs, const lw_const_tensor* lses, int32_t count,
                 const lw_outputs* merged) {
-  lw_problem p;
-  lw_outputs to;
-  if (const lw_status s = check_merge(problem, outs, lses, count, merged, p, to); s.code != LW_OK) return s;
+  MergeResult result;
+  if (const lw_status s = check_merge(problem, outs, lses, count, merged, result); s.code != LW_OK) return s;
   int64_t target = 0;
   if (const lw_status s = choose_target(nullptr, target); s.code != LW_OK) return s;
   const KernelTable kernels = kernels_for(target);
   const FpEnvironment environment;
 
-  const bool ragged = p.q_layout == LW_LAYOUT_RAGGED;
-  const int64_t outer = ragged ? 1 : p.batch;
-  const int64_t rows = ragged ? p.total_q : p.q_len;
+  const lw_outputs& to = result.outputs;
+  const auto [outer, heads, rows, v_dim] = result.out_axes.size;
   const float* out[LW_MAX_PARTS];
   int64_t dim_stride[LW_MAX_PARTS];
   float lse[LW_MAX_PARTS];
   for (int64_t b = 0; b < outer; ++b) {
-    for (int64_t h = 0; h < p.q_heads; ++h) {
+    for (int64_t h = 0; h < heads; ++h) {
       for (int64_t i = 0; i < rows; ++i) {
         for (int32_t part = 0; part < count; ++part) {
           out[part] = static_cast<const float*>(outs[part].data) + offset_of(outs[part], b, h, i);
@@ -177,7 +154,7 @@ lw_status merge(const lw_problem* problem, const lw_const_tensor* outs, const lw
         row.out = out;
         row.dim_stride = dim_stride;
         row.lse = lse;
-        row.v_dim = p.v_dim;
+        row.v_dim = v_dim;
         row.merged_out = static_cast<float*>(to.out.data) + offset_of(to.out, b, h, i);
         row.merged_dim_stride = to.out.stride[3];
         if (to.lse.data != nullptr) row.merged_lse = static_cast<float*>(to.lse.data) + offset_of(to.lse, b, h, i);
