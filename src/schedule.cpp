@@ -44,25 +44,17 @@ void run_task(const Work& work, const TaskCursor& at, const TaskCursor* next, bo
     merge_panel(work, at, scratch);
 }
 
-// One worker: takes tasks from the shared counter until none is left.
+// What the workers of a run share. Each takes tasks until none is left.
 struct Share {
   const Work& work;
-  std::atomic<int64_t> next{0};
-  std::atomic<bool> stopped{false};
-  const volatile int32_t* should_stop;
-  int64_t workers = 1;
+  TaskNumbers numbers;
+  int64_t workers;
 
   void run(int64_t worker) {
     const FpEnvironment environment;
     char* const scratch = work.scratch + worker * work.cut.plan.task_scratch;
     TaskCursor cursor(work.cut);
-    for (;;) {
-      if (should_stop != nullptr && *should_stop != 0) {
-        stopped.store(true, std::memory_order_relaxed);
-        return;
-      }
-      const int64_t index = next.fetch_add(1, std::memory_order_relaxed);
-      if (!cursor.seek(index)) return;
+    for (int64_t index = 0; numbers.take(index) && cursor.seek(index);) {
       TaskCursor peek = cursor;  // workers take turns, more or less
       run_task(work, cursor, peek.seek(index + workers) ? &peek : nullptr, true, scratch);
     }
@@ -119,11 +111,9 @@ lw_status execute(const lw_plan& plan, const Run& run, void* workspace, int32_t 
     return work_of(plan, run, workspace, workers);
   }();
   for (int64_t i = 0; i < work.split_panels; ++i) work.arrivals[i].store(0, std::memory_order_relaxed);
-  Share share{work, {0}, {false}, executor.should_stop, workers};
+  Share share{work, TaskNumbers(executor), workers};
   on_workers(executor, workers, &run_share, &share);
-  if (share.stopped.load(std::memory_order_relaxed))
-    return failure(LW_STOPPED, "stopped by should_stop; outputs are incomplete");
-  return ok();
+  return share.numbers.status();
 }
 
 lw_status execute_part(const lw_plan& plan, const Run& run, void* workspace, int32_t phase, int32_t ith, int32_t nth) {

@@ -3,12 +3,41 @@
 // thread may take any task in any order, and the last piece of a panel to arrive merges.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "plan.hpp"
 #include "run.hpp"
+#include "status.hpp"
 
 namespace lanewise {
+
+// Numbers of tasks, handed out to the workers of a run in order, until it is told to stop.
+class TaskNumbers {
+ public:
+  explicit TaskNumbers(const lw_executor& executor) : should_stop_(executor.should_stop) {}
+
+  // The next one, whether or not there is such a task. False: the run stops.
+  bool take(int64_t& index) {
+    if (should_stop_ != nullptr && *should_stop_ != 0) {
+      stopped_.store(true, std::memory_order_relaxed);
+      return false;
+    }
+    index = next_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+
+  // Of the run, when its workers are done.
+  lw_status status() const {
+    if (!stopped_.load(std::memory_order_relaxed)) return ok();
+    return failure(LW_STOPPED, "stopped by should_stop; outputs are incomplete");
+  }
+
+ private:
+  const volatile int32_t* should_stop_;
+  std::atomic<int64_t> next_{0};
+  std::atomic<bool> stopped_{false};
+};
 
 // Threads that `executor` may use for this run, before the workspace limits them.
 int32_t threads_for(const lw_executor& executor);

@@ -1,7 +1,6 @@
 #include "statistics.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 
 #include "check.hpp"
@@ -218,25 +217,18 @@ StatisticsWork work_of(const lw_plan& plan, const StatisticsRun& s, int32_t& thr
   return work;
 }
 
-// Workers take tasks from the shared counter until none is left.
+// What the workers of a call share. Each takes tasks until none is left.
 struct Share {
   const StatisticsWork& work;
+  TaskNumbers numbers;
   char* workspace;
-  const volatile int32_t* should_stop;
-  std::atomic<int64_t> next{0};
-  std::atomic<bool> stopped{false};
 
   void run(int64_t worker) {
     const FpEnvironment environment;
+    char* const scratch = workspace + worker * work.plan.task_scratch;
     Cursor cursor;
-    for (;;) {
-      if (should_stop != nullptr && *should_stop != 0) {
-        stopped.store(true, std::memory_order_relaxed);
-        return;
-      }
-      if (!cursor.seek(work, next.fetch_add(1, std::memory_order_relaxed))) return;
-      work.plan.kernels.weights(task_at(work, cursor, workspace + worker * work.plan.task_scratch));
-    }
+    for (int64_t index = 0; numbers.take(index) && cursor.seek(work, index);)
+      work.plan.kernels.weights(task_at(work, cursor, scratch));
   }
 };
 
@@ -264,11 +256,9 @@ lw_status execute_statistics(const lw_plan& plan, const StatisticsRun& statistic
     const FpEnvironment environment;  // the host may round otherwise
     return work_of(plan, statistics, workers);
   }();
-  Share share{work, static_cast<char*>(workspace), executor.should_stop};
+  Share share{work, TaskNumbers(executor), static_cast<char*>(workspace)};
   on_workers(executor, workers, &run_share, &share);
-  if (share.stopped.load(std::memory_order_relaxed))
-    return failure(LW_STOPPED, "stopped by should_stop; outputs are incomplete");
-  return ok();
+  return share.numbers.status();
 }
 
 void execute_statistics_part(const lw_plan& plan, const StatisticsRun& statistics, void* workspace, int32_t ith,
