@@ -177,10 +177,11 @@ lw_status check_arrays(const Run& run) {
   if (const lw_status s = check_array("kv_starts", in.kv_starts, n, 0, kMaxLength); s.code != LW_OK) return s;
   if (in.state_max.data != nullptr) {
     for (int64_t b = 0; b < n; ++b) {
-      if (run.kv_start(b) % 4096 != 0) {
+      if (run.kv_start(b) % kSpanKeys != 0) {
         return failure(LW_INVALID_ARGUMENT,
-                       "kv_starts[%lld] is %lld; a run that continues from a state starts at a multiple of 4096",
-                       static_cast<long long>(b), static_cast<long long>(run.kv_start(b)));
+                       "kv_starts[%lld] is %lld; a run that continues from a state starts at a multiple of %lld",
+                       static_cast<long long>(b), static_cast<long long>(run.kv_start(b)),
+                       static_cast<long long>(kSpanKeys));
       }
     }
   }
