@@ -6,6 +6,7 @@
 
 #include "alibi.hpp"
 #include "convert.hpp"
+#include "explain.hpp"
 #include "lanewise/lanewise.h"
 #include "partials.hpp"
 #include "plan.hpp"

@@ -1,4 +1,5 @@
-// What a plan decided and why, for people: lw_plan_explain and lw_plan_reasons.
+#include "explain.hpp"
+
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>

@@ -27,9 +27,6 @@ inline int64_t saturating_product(int64_t a, int64_t b, int64_t c) {
 }
 
 lw_status make_plan(const lw_problem* problem, const lw_options* options, lw_plan& plan);
-// explain.cpp.
-lw_status explain_plan(const lw_plan& plan, int32_t threads, lw_explanation* explanation);
-int64_t plan_reasons(const lw_plan& plan, const lw_inputs* inputs, int32_t threads, char* text, int64_t size);
 
 // Exact for `threads` workers; 0 where there is nothing to compute.
 int64_t workspace_size(const lw_plan& plan, int32_t threads);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lanewise/lanewise.hpp"
+#include "src/explain.hpp"
 #include "src/plan.hpp"
 #include "src/task_cursor.hpp"
 #include "src/work.hpp"
