@@ -1,7 +1,6 @@
 // Wrong arguments of lw_run_statistics: a status that names the argument and its value, and no output byte.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "support/case.hpp"
 #include "support/statistics.hpp"
 #include "support/targets.hpp"
+#include "support/wrong.hpp"
 
 namespace lanewise::test {
 namespace {
@@ -50,19 +50,7 @@ struct Call {
   }
 };
 
-struct Wrong {
-  const char* name;   // the argument, as the message must name it
-  const char* value;  // as the message must show it; "" where there is none to show
-  std::function<void(Call&)> change;
-  int32_t code = LW_INVALID_ARGUMENT;
-};
-
-#define WRONG(name, value, statement)       \
-  {                                         \
-    name, value, [](Call& c) { statement; } \
-  }
-
-const std::vector<Wrong> kWrong = {
+const std::vector<Wrong<Call>> kWrong = {
     WRONG("plan", "null", c.made = nullptr),
     WRONG("inputs", "null", c.inputs = nullptr),
     WRONG("lse", "null", c.lse = nullptr),
@@ -111,24 +99,7 @@ const std::vector<Wrong> kWrong = {
     WRONG("executor.parallel_for", "null", c.executor.kind = LW_EXECUTOR_CALLBACK),
 };
 
-TEST_CASE("wrong statistics calls are refused before the first write") {
-  {
-    Call call;
-    REQUIRE(std::string(call.run().message) == "");
-    CHECK_FALSE(call.to.weights.untouched());
-  }
-  for (const Wrong& wrong : kWrong) {
-    Call call;
-    wrong.change(call);
-    const lw_status status = call.run();
-    const std::string message = status.message;
-    INFO(wrong.name << " " << wrong.value << ": status " << status.code << " \"" << message << "\"");
-    CHECK(status.code == wrong.code);
-    CHECK(message.find(wrong.name) != std::string::npos);
-    CHECK(message.find(wrong.value) != std::string::npos);
-    CHECK(call.untouched());
-  }
-}
+TEST_CASE("wrong statistics calls are refused before the first write") { check_refused(kWrong); }
 
 TEST_CASE("wrong parts are refused, and parts check all the rest") {
   Call call;

@@ -1,5 +1,4 @@
-// Wrong arguments of ragged batches, pages, lw_merge and lw_append: a status that names the argument and its value, and no
-// output byte.
+// Wrong arguments of ragged batches and pages: a status that names the argument and its value, and no output byte.
 #include <catch2/catch_test_macros.hpp>
 #include <cstdint>
 #include <functional>
