@@ -186,6 +186,21 @@ HWY_INLINE void StoreRoundedN(V v, D d, T* p, size_t n) {
   hn::StoreN(RoundedBits(v, d, p), d16, &p->bits, n);
 }
 
+// ---- Types that only a run knows ------------------------------------------------------------------------------------
+
+// call(an element of this type), whose value means nothing: the one place that goes from LW_TYPE_* to elements.
+template <class Call>
+HWY_INLINE auto WithElement(int32_t type, const Call& call) {
+  switch (type) {
+    case LW_TYPE_BF16:
+      return call(Bf16());
+    case LW_TYPE_F16:
+      return call(F16());
+    default:
+      return call(float());
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace lanewise
 HWY_AFTER_NAMESPACE();

@@ -36,28 +36,11 @@ HWY_NOINLINE void ConvertArray(const void* from, void* to, int64_t n) {
   }
 }
 
-template <class From>
-HWY_INLINE void ConvertFrom(const void* from, void* to, int32_t to_type, int64_t n) {
-  switch (to_type) {
-    case LW_TYPE_BF16:
-      return ConvertArray<From, Bf16>(from, to, n);
-    case LW_TYPE_F16:
-      return ConvertArray<From, F16>(from, to, n);
-    default:
-      return ConvertArray<From, float>(from, to, n);
-  }
-}
-
 // n elements behind one another. A NaN becomes the positive quiet NaN of the result's type.
 static inline void Convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) {
-  switch (from_type) {
-    case LW_TYPE_BF16:
-      return ConvertFrom<Bf16>(from, to, to_type, n);
-    case LW_TYPE_F16:
-      return ConvertFrom<F16>(from, to, to_type, n);
-    default:
-      return ConvertFrom<float>(from, to, to_type, n);
-  }
+  WithElement(from_type, [&](auto in) HWY_ATTR {
+    WithElement(to_type, [&](auto out) HWY_ATTR { ConvertArray<decltype(in), decltype(out)>(from, to, n); });
+  });
 }
 
 }  // namespace HWY_NAMESPACE

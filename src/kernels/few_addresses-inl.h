@@ -123,14 +123,8 @@ HWY_NOINLINE bool AllFiniteRowsOf(const void* const* v, size_t offset, int64_t n
   return hn::AllFalse(d, hn::IsNaN(bad));
 }
 static HWY_INLINE bool AllFiniteRows(int32_t type, const void* const* v, size_t offset, int64_t n, size_t v_dim) {
-  switch (type) {
-    case LW_TYPE_BF16:
-      return AllFiniteRowsOf<Bf16>(v, offset, n, v_dim);
-    case LW_TYPE_F16:
-      return AllFiniteRowsOf<F16>(v, offset, n, v_dim);
-    default:
-      return AllFiniteRowsOf<float>(v, offset, n, v_dim);
-  }
+  return WithElement(type,
+                     [&](auto element) HWY_ATTR { return AllFiniteRowsOf<decltype(element)>(v, offset, n, v_dim); });
 }
 
 }  // namespace HWY_NAMESPACE

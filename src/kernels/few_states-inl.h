@@ -134,14 +134,7 @@ static inline HWY_NOINLINE void LoadFewQueryPairs(const Task& task, float* HWY_R
 }
 static inline HWY_NOINLINE void LoadFewQueries(const Task& task, float* HWY_RESTRICT q) {
   if (task.native_bf16) return LoadFewQueryPairs(task, q);
-  switch (task.q.type) {
-    case LW_TYPE_BF16:
-      return LoadFewQueriesOf<Bf16>(task, q);
-    case LW_TYPE_F16:
-      return LoadFewQueriesOf<F16>(task, q);
-    default:
-      return LoadFewQueriesOf<float>(task, q);
-  }
+  WithElement(task.q.type, [&](auto element) HWY_ATTR { LoadFewQueriesOf<decltype(element)>(task, q); });
 }
 
 // merge(a, b) of the states of `rows` rows: max, sum [rows], acc [rows][v_dim]. a takes the result.
@@ -205,14 +198,7 @@ HWY_INLINE void StoreRowOf(const ResultTensor& to, int64_t offset, int64_t v_dim
 template <class Op>
 HWY_INLINE void StoreRow(const ResultTensor& to, int64_t offset, int64_t v_dim, const float* HWY_RESTRICT from,
                          const Op& op) {
-  switch (to.type) {
-    case LW_TYPE_BF16:
-      return StoreRowOf<Bf16>(to, offset, v_dim, from, op);
-    case LW_TYPE_F16:
-      return StoreRowOf<F16>(to, offset, v_dim, from, op);
-    default:
-      return StoreRowOf<float>(to, offset, v_dim, from, op);
-  }
+  WithElement(to.type, [&](auto element) HWY_ATTR { StoreRowOf<decltype(element)>(to, offset, v_dim, from, op); });
 }
 
 // out, lse and state of the task's rows from their final states: the forms of rows_io-inl.h's StoreResults.

@@ -78,14 +78,8 @@ HWY_NOINLINE void LoadQueriesOf(const Task& task, int64_t row_begin, int64_t row
 }
 static HWY_INLINE void LoadQueries(const Task& task, int64_t row_begin, int64_t rows, size_t vectors,
                                    float* HWY_RESTRICT q) {
-  switch (task.q.type) {
-    case LW_TYPE_BF16:
-      return LoadQueriesOf<Bf16>(task, row_begin, rows, vectors, q);
-    case LW_TYPE_F16:
-      return LoadQueriesOf<F16>(task, row_begin, rows, vectors, q);
-    default:
-      return LoadQueriesOf<float>(task, row_begin, rows, vectors, q);
-  }
+  WithElement(task.q.type,
+              [&](auto element) HWY_ATTR { LoadQueriesOf<decltype(element)>(task, row_begin, rows, vectors, q); });
 }
 
 // Address of token `in_page` of page number `page` of the sequence.
@@ -133,14 +127,8 @@ HWY_NOINLINE void PackKeysOf(const KeyTensor& t, int64_t dim, int64_t begin, int
 }
 static HWY_INLINE void PackKeys(const KeyTensor& t, int64_t dim, int64_t begin, int64_t end, float* HWY_RESTRICT packed,
                                 int64_t stride) {
-  switch (t.type) {
-    case LW_TYPE_BF16:
-      return PackKeysOf<Bf16>(t, dim, begin, end, packed, stride);
-    case LW_TYPE_F16:
-      return PackKeysOf<F16>(t, dim, begin, end, packed, stride);
-    default:
-      return PackKeysOf<float>(t, dim, begin, end, packed, stride);
-  }
+  WithElement(t.type,
+              [&](auto element) HWY_ATTR { PackKeysOf<decltype(element)>(t, dim, begin, end, packed, stride); });
 }
 
 // Empty states.
@@ -258,14 +246,9 @@ HWY_NOINLINE void StoreRowsOf(const ResultTensor& to, int64_t row_begin, int64_t
 template <class Finish = AsTheyAre>
 HWY_INLINE void StoreRows(const ResultTensor& to, int64_t row_begin, int64_t rows, int64_t group_size, size_t vectors,
                           size_t v_dim, const float* HWY_RESTRICT from, const Finish& finish = Finish()) {
-  switch (to.type) {
-    case LW_TYPE_BF16:
-      return StoreRowsOf<Bf16>(to, row_begin, rows, group_size, vectors, v_dim, from, finish);
-    case LW_TYPE_F16:
-      return StoreRowsOf<F16>(to, row_begin, rows, group_size, vectors, v_dim, from, finish);
-    default:
-      return StoreRowsOf<float>(to, row_begin, rows, group_size, vectors, v_dim, from, finish);
-  }
+  WithElement(to.type, [&](auto element) HWY_ATTR {
+    StoreRowsOf<decltype(element)>(to, row_begin, rows, group_size, vectors, v_dim, from, finish);
+  });
 }
 
 // Merges the rows' sinks into their final states. `spare`: scratch of `vectors` vectors.

@@ -118,14 +118,9 @@ HWY_INLINE void LoadBias(D d, const QueryTensor& bias, const char* const* rows, 
   constexpr size_t N = hn::MaxLanes(D());
   if (bias.dim_stride == 1 && count == 4) {
     const size_t c = static_cast<size_t>(column);
-    switch (bias.type) {
-      case LW_TYPE_BF16:
-        return LoadTransposed(d, reinterpret_cast<const Bf16* const*>(rows), c, out);
-      case LW_TYPE_F16:
-        return LoadTransposed(d, reinterpret_cast<const F16* const*>(rows), c, out);
-      default:
-        return LoadTransposed(d, reinterpret_cast<const float* const*>(rows), c, out);
-    }
+    return WithElement(bias.type, [&](auto element) HWY_ATTR {
+      LoadTransposed(d, reinterpret_cast<const decltype(element)* const*>(rows), c, out);
+    });
   }
   HWY_ALIGN float gathered[4 * N] = {};
   for (size_t lane = 0; lane < N; ++lane) {

@@ -109,27 +109,16 @@ static inline HWY_NOINLINE void BitsOfBits(const uint8_t* bytes, int64_t from, i
 
 HWY_INLINE float BiasValue(const QueryTensor& bias, const char* row, int64_t column) {
   const int64_t at = column * bias.dim_stride;
-  switch (bias.type) {
-    case LW_TYPE_BF16:
-      return Widen(reinterpret_cast<const Bf16*>(row)[at]);
-    case LW_TYPE_F16:
-      return Widen(reinterpret_cast<const F16*>(row)[at]);
-    default:
-      return reinterpret_cast<const float*>(row)[at];
-  }
+  return WithElement(bias.type,
+                     [&](auto element) HWY_ATTR { return Widen(reinterpret_cast<const decltype(element)*>(row)[at]); });
 }
 
 // A vector of biases of columns that lie together.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadBiases(D d, const QueryTensor& bias, const char* row, int64_t column) {
-  switch (bias.type) {
-    case LW_TYPE_BF16:
-      return LoadWide(d, reinterpret_cast<const Bf16*>(row) + column);
-    case LW_TYPE_F16:
-      return LoadWide(d, reinterpret_cast<const F16*>(row) + column);
-    default:
-      return LoadWide(d, reinterpret_cast<const float*>(row) + column);
-  }
+  return WithElement(bias.type, [&](auto element) HWY_ATTR {
+    return LoadWide(d, reinterpret_cast<const decltype(element)*>(row) + column);
+  });
 }
 
 // Biases of n columns that do not hide their key; none before column 0.
