@@ -228,16 +228,9 @@ HWY_NOINLINE void AttendPairRuns(const Task& task, const RowTile& tile, float* H
 }
 
 HWY_INLINE AttendRunsFunction AttendPairRunsFor(size_t vectors) {
-  switch (vectors) {
-    case 1:
-      return &AttendPairRuns<1>;
-    case 2:
-      return &AttendPairRuns<2>;
-    case 3:
-      return &AttendPairRuns<3>;
-    default:
-      return &AttendPairRuns<kMaxVectors>;
-  }
+  static constexpr AttendRunsFunction kFunctions[] = {&AttendPairRuns<1>, &AttendPairRuns<2>, &AttendPairRuns<3>,
+                                                      &AttendPairRuns<kMaxVectors>};
+  return kFunctions[vectors - 1];
 }
 
 // Rows of keys can be read where they are.

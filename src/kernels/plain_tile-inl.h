@@ -158,17 +158,9 @@ using AttendBlockFunction = void (*)(const Task&, const RowTile&, float*, const 
                                      int64_t, int64_t, const BlockAhead&, Fetcher&);
 
 HWY_INLINE AttendBlockFunction AttendBlockFor(size_t vectors) {
-  static_assert(kMaxVectors <= 4, "one case for each number of vectors");
-  switch (vectors) {
-    case 1:
-      return &AttendBlock<1>;
-    case 2:
-      return &AttendBlock<2>;
-    case 3:
-      return &AttendBlock<3>;
-    default:
-      return &AttendBlock<kMaxVectors>;
-  }
+  static constexpr AttendBlockFunction kFunctions[] = {&AttendBlock<1>, &AttendBlock<2>, &AttendBlock<3>,
+                                                       &AttendBlock<kMaxVectors>};
+  return kFunctions[vectors - 1];
 }
 
 }  // namespace HWY_NAMESPACE

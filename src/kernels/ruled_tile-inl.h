@@ -342,16 +342,9 @@ using AttendRunsFunction = void (*)(const Task&, const RowTile&, float*, const K
                                     Fetcher&);
 
 HWY_INLINE AttendRunsFunction AttendRunsFor(size_t vectors) {
-  switch (vectors) {
-    case 1:
-      return &AttendRuns<1>;
-    case 2:
-      return &AttendRuns<2>;
-    case 3:
-      return &AttendRuns<3>;
-    default:
-      return &AttendRuns<kMaxVectors>;
-  }
+  static constexpr AttendRunsFunction kFunctions[] = {&AttendRuns<1>, &AttendRuns<2>, &AttendRuns<3>,
+                                                      &AttendRuns<kMaxVectors>};
+  return kFunctions[vectors - 1];
 }
 
 }  // namespace HWY_NAMESPACE

@@ -35,6 +35,7 @@ inline constexpr size_t kTileKeys[] = {8, 6, 4};
 
 // Vectors of a full tile.
 inline constexpr size_t kMaxVectors = sizeof(kTileKeys) / sizeof(kTileKeys[0]);
+static_assert(kMaxVectors == 3 || kMaxVectors == 4, "functions of 1, 2, 3 and kMaxVectors vectors are compiled");
 
 template <size_t kVectors>
 struct TileShape {

@@ -268,16 +268,9 @@ using WeighBlockFunction = void (*)(const WeightTask&, const RowTile&, const Key
                                     Fetcher&);
 
 HWY_INLINE WeighBlockFunction WeighBlockFor(size_t vectors) {
-  switch (vectors) {
-    case 1:
-      return &WeighBlock<1>;
-    case 2:
-      return &WeighBlock<2>;
-    case 3:
-      return &WeighBlock<3>;
-    default:
-      return &WeighBlock<kMaxVectors>;
-  }
+  static constexpr WeighBlockFunction kFunctions[] = {&WeighBlock<1>, &WeighBlock<2>, &WeighBlock<3>,
+                                                      &WeighBlock<kMaxVectors>};
+  return kFunctions[vectors - 1];
 }
 
 // What the tile's rows see of key rows [block_row + begin, block_row + end) of a block.
