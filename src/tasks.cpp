@@ -78,11 +78,8 @@ void hint(const Work& work, const TaskCursor& next, Task& task) {
   if (next.panel().rows() <= work.cut.plan.kernels.few_rows) {
     // Its first block's keys; from there on it fetches ahead by itself.
     const Task then = task_at(work, next, nullptr);
-    const int64_t count = std::min(kBlockKeys, then.key_end - then.key_begin);
-    if (count <= 0 || then.k.page_table != nullptr) return;
-    const char* first =
-        static_cast<const char*>(then.k.data) + then.key_begin * then.k.len_stride * type_size(then.k.type);
-    task.ahead[1] = rows_together(first, then.k.len_stride, then.k.dim_stride, then.qk_dim, count, then.k.type);
+    if (then.kv_heads != task.kv_heads || then.k.dim_stride != 1 || task.rules->see_by_bits) return;
+    task.next_keys = {then.k, then.key_begin, std::min(then.key_begin + kBlockKeys, then.key_end)};
     return;
   }
   const Task then = panel_task(work, next, nullptr);

@@ -64,20 +64,19 @@ static inline void RowsOf(const Task& task, const KeyTensor& t, int64_t dim, flo
   for (int64_t j = 0; j < end - begin; ++j) to[j] = packed + j * stride;
 }
 
-// Addresses of one block's keys, values behind them, and the next block's keys behind those.
+// Returns how many.
+static inline int64_t FillNextKeys(const NextKeys& next, const void** to) {
+  if (next.begin >= next.end) return 0;
+  FillAddresses(next.k, next.begin, next.end, to);
+  return next.end - next.begin;
+}
+
+// Addresses of one block's keys, values behind them, and `next` keys that are read after this block behind those.
 struct BlockAddresses {
   const void** k;
   const void** v;
+  int64_t next;
 };
-
-// to[i] = address of key row i of what the next task reads first; returns how many.
-static inline int64_t FillNextTask(const Task& task, const void** to) {
-  const FetchAhead& ahead = task.ahead[1];
-  const int64_t row_bytes = task.qk_dim * storage_size(task.k.type);
-  const int64_t count = HWY_MIN(kBlockKeys, ahead.lines * 64 / row_bytes);
-  for (int64_t i = 0; i < count; ++i) to[i] = ahead.data + i * row_bytes;
-  return count;
-}
 
 // Addresses run on from keys to values to the next block's keys (of the next task behind the last), so that prefetch
 // looks ahead in the order of reading. Keys are filled up to whole vectors with the last one; the end of the list
@@ -98,14 +97,10 @@ static inline BlockAddresses AddressesOf(const Task& task, const FewScratch& s, 
   const void** v = at + whole;
   fill(task.v, task.v_dim, s.packed_v, v);
   const void** next = v + n;
-  int64_t ahead = IsPacked(task.k) ? 0 : HWY_MAX(int64_t{0}, next_end - next_begin);
-  if (ahead > 0) {
-    FillAddresses(task.k, next_begin, next_end, next);
-  } else if (!IsPacked(task.k)) {
-    ahead = FillNextTask(task, next);
-  }
+  const NextKeys in_task = {task.k, next_begin, next_end};
+  const int64_t ahead = IsPacked(task.k) ? 0 : FillNextKeys(next_begin < next_end ? in_task : task.next_keys, next);
   for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
-  return {at, v};
+  return {at, v, ahead};
 }
 
 // Values at these addresses are all finite.

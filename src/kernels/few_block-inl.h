@@ -55,7 +55,6 @@ struct FewBlock {
   const FewVisible& visible;
   int64_t first_key, n;
   BlockAddresses addresses;
-  int64_t next;   // addresses of the next block's keys, behind the values
   int64_t rows;   // of a kv head
   int64_t chunk;  // keys that all kv heads and passes take, one after the other
   bool in_cache;  // nothing to fetch
@@ -204,7 +203,7 @@ static inline HWY_NOINLINE void FewBlockState(const FewBlock& block, FewScratch&
   const size_t k_lines = LinesOf(TypeAsRead(task, task.k), task.qk_dim);
   const size_t v_lines = LinesOf(TypeAsRead(task, task.v), task.v_dim);
   const FewRows k = {task.k, block.addresses.k, task.v, block.addresses.v, n, k_lines, v_lines};
-  const FewRows v = {task.v, block.addresses.v, task.k, block.addresses.v + n, block.next, v_lines, k_lines};
+  const FewRows v = {task.v, block.addresses.v, task.k, block.addresses.v + n, block.addresses.next, v_lines, k_lines};
   FewScores(block, k, s);
   EmptyStates(static_cast<size_t>(task_rows(task)), static_cast<size_t>(task.v_dim), s.block_max, s.block_sum,
               s.block_acc);

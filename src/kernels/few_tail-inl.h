@@ -65,7 +65,7 @@ class FewTail {
     for (int64_t j = 0; j < n; ++j) keys[j] = k.data + (begin - block_row + j) * k.stride;
     for (int64_t j = n; j < whole; ++j) keys[j] = keys[n - 1];
     for (int64_t j = 0; j < n; ++j) values[j] = v.data + (begin - block_row + j) * v.stride;
-    FewBlockState({task_, visible_, begin, n, {keys, values}, 0, rows, kBlockKeys, true}, scratch_);
+    FewBlockState({task_, visible_, begin, n, {keys, values, 0}, rows, kBlockKeys, true}, scratch_);
     MergeStates(static_cast<size_t>(rows), static_cast<size_t>(task_.v_dim), scratch_.span_max, scratch_.span_sum,
                 scratch_.span_acc, scratch_.block_max, scratch_.block_sum, scratch_.block_acc);
   }

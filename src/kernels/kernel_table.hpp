@@ -85,6 +85,12 @@ struct FetchAhead {
   int64_t lines = 0;  // of 64 bytes
 };
 
+// Key rows [begin, end) of k will be read soon: the first that a task reads of each of its kv heads. A hint, maybe empty.
+struct NextKeys {
+  KeyTensor k;
+  int64_t begin = 0, end = 0;
+};
+
 // A task on all visible keys makes results. A task on a range of them delivers the unnormalised state of each block, or
 // of each span, of its range instead, and merge_pieces makes results of all of a row's states in key order. Nothing but
 // whole blocks or whole spans is ever delivered, so where a sequence is cut does not change a bit.
@@ -126,7 +132,8 @@ struct Task {
   bool pack_k = false, pack_v = false;
   bool native_bf16 = false;  // arithmetic on pairs of bf16; q, k and v are bf16
   bool streams = false;      // K and V come from memory, not from a cache: fetch them ahead. Rows-in-lanes only.
-  FetchAhead ahead[3];       // q, k and v that the worker's next task reads
+  FetchAhead ahead[3];       // q, k and v that the worker's next task reads: rows-in-lanes
+  NextKeys next_keys;        // that it reads first: keys-in-lanes
   void* scratch = nullptr;   // 64-byte aligned, as large as the kernel's scratch_size says
 };
 

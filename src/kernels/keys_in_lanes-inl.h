@@ -84,9 +84,7 @@ void KeysInLanes(const Task& task) {
       const int64_t lead = task.native_bf16 ? (task.kv_start + begin) % 2 : 0;
       const int64_t trail = task.native_bf16 ? (task.kv_start + end) % 2 : 0;
       const BlockAddresses addresses = AddressesOf(task, s, begin, end, block_end, next_end, lead, trail);
-      const int64_t next = IsPacked(task.k) ? 0 : HWY_MAX(int64_t{0}, next_end - block_end);
-      FewBlockState({task, visible, begin - lead, lead + end - begin + trail, addresses, next, head_rows, chunk, false},
-                    s);
+      FewBlockState({task, visible, begin - lead, lead + end - begin + trail, addresses, head_rows, chunk, false}, s);
     }
     if (!any) EmptyStates(few, v_dim, s.block_max, s.block_sum, s.block_acc);
     key = block_end;

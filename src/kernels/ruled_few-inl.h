@@ -203,10 +203,17 @@ static inline BlockAddresses AddressesInSight(const Task& task, const FewScratch
   const void** v = at + whole;
   AddressesOfSight(task, task.v, task.v_dim, s.packed_v, sight, s.zero_row, v);
   const void** next = v + n;
-  const int64_t ahead = IsPacked(task.k) ? 0 : next_sight.keys;
-  if (ahead > 0) AddressesOfSight(task, task.k, task.qk_dim, nullptr, next_sight, s.zero_row, next);
+  int64_t ahead = 0;
+  if (!IsPacked(task.k)) {
+    ahead = next_sight.keys;
+    if (ahead > 0) {
+      AddressesOfSight(task, task.k, task.qk_dim, nullptr, next_sight, s.zero_row, next);
+    } else {
+      ahead = FillNextKeys(task.next_keys, next);
+    }
+  }
   for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
-  return {at, v};
+  return {at, v, ahead};
 }
 
 // FewBlockState for the keys in sight of a block of n keys; rows of one kv head.
