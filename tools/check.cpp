@@ -195,8 +195,9 @@ void Comparison::add(double value, double expected, double allowed, const std::f
   double error = std::fabs(value - expected);
   if (value == expected || (std::isnan(value) && std::isnan(expected))) error = 0;
   if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
-  // An infinite error (NaN or inf on one side alone) is never within an allowance, which may be infinite itself.
-  const bool fails = !(error <= allowed) || std::isinf(error);
+  // An infinite error (NaN or inf on one side alone) is never within an allowance, which may be infinite itself, or NaN for
+  // a row that is NaN.
+  const bool fails = error != 0 && (!(error <= allowed) || std::isinf(error));
   over += fails;
   if (error > largest_error) {
     largest_error = error;

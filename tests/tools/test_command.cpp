@@ -303,20 +303,23 @@ TEST_CASE("attend: a comparison that fails ends with 1 and says so on stderr", "
   CHECK(lanewise_command({"attend", input, "--scale", "0.17", "--check", "--quiet"}).code == 0);
 }
 
-TEST_CASE("attend: NaN in an input reaches its own rows, and the check knows", "[command]") {
+TEST_CASE("attend: NaN and inf in an input reach their own rows, and the check knows", "[command]") {
   TempDir dir;
   std::vector<Tensor> tensors;
   tensors.push_back(numbers("q", {3, 8}));
   tensors.push_back(numbers("k", {6, 8}));
   tensors.push_back(numbers("v", {6, 3}));
-  tensors[0].as<float>()[8] = NAN;
-  write(dir / "in", tensors);
-  const Outcome outcome = lanewise_command({"attend", dir / "in", "--check", "-o", dir / "r.safetensors"});
-  INFO(outcome.err);
-  CHECK(outcome.code == 0);
-  CHECK(has(outcome.out, "1 NaN"));
-  const Tensor lse = io::SafetensorsFile(dir / "r.safetensors").read("lse");
-  for (int64_t i = 0; i < 3; ++i) CHECK(std::isnan(io::element(lse, i)) == (i == 1));
+  for (const float odd : {NAN, INFINITY, -INFINITY}) {  // of either sign: a score of +inf, and a bound that is NaN
+    tensors[0].as<float>()[8] = odd;
+    write(dir / "in", tensors);
+    const Outcome outcome =
+        lanewise_command({"attend", dir / "in", "--check", "--weights", "--row-entropy", "-o", dir / "r.safetensors"});
+    INFO(odd << ": " << outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(has(outcome.out, "1 NaN"));
+    const Tensor lse = io::SafetensorsFile(dir / "r.safetensors").read("lse");
+    for (int64_t i = 0; i < 3; ++i) CHECK(std::isnan(io::element(lse, i)) == (i == 1));
+  }
 }
 
 TEST_CASE("attend: --no-lse leaves lse out, --repeat and --target are taken", "[command]") {
