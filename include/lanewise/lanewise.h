@@ -13,8 +13,8 @@
  *
  * Conventions
  *   strides    in elements of the tensor's type (bit masks: bytes), one per axis. 0 and negative are allowed on inputs.
- *   structs    open with struct_size and end in reserved space; fill them with their *_default() function, which sets the
- *              size and all defaults, then change what differs.
+ *   structs    with a struct_size open with it and end in reserved space. Fill them with their *_default() function, which
+ *              sets the size and all defaults, then change what differs. lw_explanation has none: set its size.
  *   lengths    int32 arrays; sizes int64.
  *   errors     every function that can fail returns an lw_status. Wrong arguments never abort and no output byte is written.
  *   threads    all functions may be called from any thread at any time; a plan is constant once made. One workspace serves one
@@ -129,8 +129,7 @@ typedef struct lw_problem {
   int32_t causal;       /* 1: query at position p sees keys at positions <= p */
   int64_t window_left;  /* keys at positions >= p - window_left are visible; -1: open */
   int64_t window_right; /* keys at positions <= p + window_right are visible; -1: open */
-  int64_t
-      prefix_len; /* the first prefix_len positions are visible to every query whatever causal and window say; 0: off */
+  int64_t prefix_len;   /* keys at positions < prefix_len are visible whatever causal and window say; 0: off */
   int32_t has_scale;    /* 1: scale is given (0 and negative count as given); 0: scale = float32(1 / sqrt(qk_dim)) */
   float scale;          /* finite, |scale| <= 1e38 */
   float softcap;        /* 0: off, else 1e-6 ... 1e6: score = softcap * tanh(score / softcap) */
@@ -140,9 +139,9 @@ typedef struct lw_problem {
   int32_t bias_type;    /* LW_TYPE_NONE, LW_TYPE_F32, LW_TYPE_F16, LW_TYPE_BF16 */
   int32_t alibi;        /* 1: alibi_slopes are given at run time */
   int32_t sinks;        /* 1: sinks are given at run time */
-  int64_t
-      mask_tail; /* columns of the mask, which covers the last mask_tail keys of each sequence (column c is key kv_len -
-                           mask_tail + c of the sequence's own length; keys before are not masked); 0: all kv_len */
+  /* Columns of the mask, which covers the last mask_tail keys of each sequence: column c is key kv_len - mask_tail + c of
+   * the sequence's own length; keys before are not masked. 0: all kv_len. */
+  int64_t mask_tail;
   int64_t block_mask_rows; /* > 0: a block-sparse mask is given at run time, of tiles of so many queries ... */
   int64_t block_mask_keys; /* ... x so many keys of a sequence; both or none */
   int64_t reserved[13];
@@ -248,9 +247,9 @@ static inline lw_outputs lw_outputs_default(void) {
 /* ---- Executor ---------------------------------------------------------------------------------------------------- */
 
 enum {
-  LW_EXECUTOR_OPENMP =
-      0, /* OpenMP threads; the calling thread alone inside a caller's parallel region, in a forked child,
-                              for small problems and in builds without OpenMP */
+  /* OpenMP threads; the calling thread alone inside a caller's parallel region, in a forked child, for small problems and
+   * in builds without OpenMP. */
+  LW_EXECUTOR_OPENMP = 0,
   LW_EXECUTOR_CALLER = 1,  /* the calling thread alone */
   LW_EXECUTOR_CALLBACK = 2 /* parallel_for */
 };

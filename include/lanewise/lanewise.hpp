@@ -191,7 +191,7 @@ inline Status append(const lw_tensor& cache, int64_t pages, int64_t page_size, i
 // The standard ALiBi slopes of q_heads heads: lw_alibi_slopes.
 inline Status alibi_slopes(int64_t q_heads, float* slopes) { return lw_alibi_slopes(q_heads, slopes); }
 
-// One storage type to another, exactly: lw_convert.
+// One storage type to another; widening is exact, narrowing rounds to nearest even: lw_convert.
 inline Status convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) noexcept {
   return lw_convert(from, from_type, to, to_type, n);
 }
