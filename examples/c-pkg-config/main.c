@@ -22,38 +22,35 @@ static lw_const_tensor input(const float* data) {
 
 int main(void) {
   float q[kHeads * kLen * kDim], k[kHeads * kLen * kDim], v[kHeads * kLen * kDim], out[kHeads * kLen * kDim];
-  lw_problem problem = lw_problem_default(); /* sets the struct's size and every default */
-  lw_inputs inputs = lw_inputs_default();
-  lw_outputs outputs = lw_outputs_default();
-  lw_status status;
-  int i;
-
-  for (i = 0; i < kHeads * kLen * kDim; ++i) {
+  for (int i = 0; i < kHeads * kLen * kDim; ++i) {
     q[i] = (float)(i % 5) - 2;
     k[i] = (float)(i % 7) - 3;
     v[i] = (float)i;
   }
 
-  problem.q_heads = problem.kv_heads = kHeads;
+  lw_problem problem = lw_problem_default();   /* always: sets the struct's size and every default */
+  problem.q_heads = problem.kv_heads = kHeads; /* kv_heads may be fewer: query heads then share them in groups */
   problem.q_len = problem.kv_len = kLen;
   problem.qk_dim = problem.v_dim = kDim;
-  problem.causal = 1;
+  problem.causal = 1; /* the last query is at the last key, unless q_offset says otherwise */
 
+  lw_inputs inputs = lw_inputs_default();
   inputs.q = input(q);
   inputs.k = input(k);
   inputs.v = input(v);
+  lw_outputs outputs = lw_outputs_default();
   outputs.out.data = out;
   outputs.out.type = LW_TYPE_F32;
-  for (i = 0; i < 4; ++i) outputs.out.stride[i] = inputs.v.stride[i];
+  for (int i = 0; i < 4; ++i) outputs.out.stride[i] = inputs.v.stride[i];
 
-  status = lw_attend(&problem, &inputs, &outputs, NULL);
+  const lw_status status = lw_attend(&problem, &inputs, &outputs, NULL);
   if (status.code != LW_OK) {
     fprintf(stderr, "lw_attend: %s\n", status.message); /* names the argument, its value and what is allowed */
     return 1;
   }
 
   /* The first query of a head sees one key: its value comes out as it went in. */
-  for (i = 0; i < kHeads * kLen; ++i) {
+  for (int i = 0; i < kHeads * kLen; ++i) {
     printf("head %d query %d: %7.3f %7.3f %7.3f %7.3f\n", i / kLen, i % kLen, out[4 * i], out[4 * i + 1],
            out[4 * i + 2], out[4 * i + 3]);
   }
