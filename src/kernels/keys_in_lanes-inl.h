@@ -58,9 +58,7 @@ void KeysInLanes(const Task& task) {
   // Blocks at absolute positions. Without delivery, blocks that no row sees are stepped over.
   const int64_t first = delivers ? task.key_begin : visible.any_begin;
   const int64_t last = delivers ? task.key_end : visible.any_end;
-  const auto block_end_of = [&](int64_t key) {
-    return HWY_MIN(last, (task.kv_start + key) / kBlockKeys * kBlockKeys + kBlockKeys - task.kv_start);
-  };
+  const auto block_end_of = [&](int64_t key) HWY_ATTR { return HWY_MIN(last, BlockBegin(task, key) + kBlockKeys); };
   const auto see = [&](int64_t key, FewSight& to) HWY_ATTR {
     if (to.block_row == BlockRow(task, key)) return;
     SeeFew(task, rules, BlockRow(task, key), HWY_MIN(block_end_of(key), visible.any_end), to);

@@ -253,10 +253,6 @@ struct NativeTiles {
   static HWY_INLINE void Load(const Task& task, const RowTile& tile) {
     LoadQueryPairs(task, tile.row_begin, tile.rows, tile.vectors, tile.q);
   }
-  // Key 0 is even on the key axis: one before row 0 where that is odd.
-  static HWY_INLINE int64_t BlockRow(const Task& task, int64_t first) {
-    return first >= 0 ? first : -(task.kv_start % 2);
-  }
   static HWY_INLINE void Attend(const Task& task, RowTile* tile, int64_t tiles, const RowsScratch& scratch,
                                 const BlockRange& block, NoTail&, Fetcher& fetcher) {
     KeyBits any = KeyBits();

@@ -120,8 +120,6 @@ struct CanonicalTiles {
   static HWY_INLINE void Load(const Task& task, const RowTile& tile) {
     LoadQueries(task, tile.row_begin, tile.rows, tile.vectors, tile.q);
   }
-  // Key row of key 0 of a block whose first position is that of key row `first`, maybe before row 0.
-  static HWY_INLINE int64_t BlockRow(const Task&, int64_t first) { return HWY_MAX(int64_t{0}, first); }
   template <class Tail>
   static HWY_INLINE void Attend(const Task& task, RowTile* tile, int64_t tiles, const RowsScratch& scratch,
                                 const BlockRange& block, Tail& tail, Fetcher& fetcher) {
@@ -226,9 +224,8 @@ HWY_NOINLINE void AttendRows(const Task& task, Tail& tail) {
   const int64_t unit = task.deliver == Deliver::kBlocks ? kBlockKeys : kSpanKeys;
   float* state = task.states;
   for (int64_t row = any.begin; row < any.end;) {
-    const int64_t block_position = (task.kv_start + row) / kBlockKeys * kBlockKeys;
-    const int64_t block_row = Tiles::BlockRow(task, block_position - task.kv_start);
-    const int64_t block_end = HWY_MIN(any.end, block_position + kBlockKeys - task.kv_start);
+    const int64_t block_row = BlockRow(task, row);
+    const int64_t block_end = HWY_MIN(any.end, BlockBegin(task, row) + kBlockKeys);
     Tiles::Attend(task, tile, tiles, scratch, {block_row, row, block_end, any.end}, tail, fetcher);
     row = block_end;
     if (row < any.end && (task.kv_start + row) % unit != 0) continue;

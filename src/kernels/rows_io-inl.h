@@ -38,6 +38,18 @@ HWY_INLINE int64_t PackedStride(int64_t dim) {
   return stride % 1024 == 0 ? stride + 16 : stride;
 }
 
+// First key row of the block that key row `row` lies in, at an absolute position of the key axis: maybe before row 0.
+HWY_INLINE int64_t BlockBegin(const Task& task, int64_t row) {
+  return (task.kv_start + row) / kBlockKeys * kBlockKeys - task.kv_start;
+}
+
+// Key row of that block's key 0 as kernels count them: row 0 where the block begins before it, or for pairs, whose key 0 is
+// even on the key axis, the one before.
+HWY_INLINE int64_t BlockRow(const Task& task, int64_t row) {
+  const int64_t first = BlockBegin(task, row);
+  return first >= 0 ? first : task.native_bf16 ? -(task.kv_start % 2) : 0;
+}
+
 // Offset in elements of row `row` (query row / group_size of head row % group_size) in a query-side tensor.
 template <class Tensor>
 HWY_INLINE int64_t RowOffset(const Tensor& t, int64_t row, int64_t group_size) {

@@ -19,6 +19,7 @@
 #include "src/kernels/few_states-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/prob-inl.h"
+#include "src/kernels/rows_io-inl.h"
 #include "src/kernels/rules-inl.h"
 #include "src/kernels/visible_bits-inl.h"
 
@@ -61,12 +62,6 @@ static inline HWY_NOINLINE void StartFewRules(const Task& task, FewRules& rules)
     reach.end = HWY_MIN(reach.end, task.key_end);
     rules.reach[r] = reach;
   }
-}
-
-// Key row of the first key of the block of key row `key`; for pairs it is even on the key axis, so maybe row -1.
-HWY_INLINE int64_t BlockRow(const Task& task, int64_t key) {
-  const int64_t first = (task.kv_start + key) / kBlockKeys * kBlockKeys - task.kv_start;
-  return first >= 0 ? first : task.native_bf16 ? -(task.kv_start % 2) : 0;
 }
 
 // Keys [block_row, block_end) against the task's rows.

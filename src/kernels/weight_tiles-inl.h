@@ -340,9 +340,8 @@ static inline HWY_NOINLINE void WeighPanel(const WeightTask& weights, int64_t ro
   AheadList next_keys;
   Fetcher fetcher;
   for (int64_t row = any.begin; row < any.end;) {
-    const int64_t block_position = (task.kv_start + row) / kBlockKeys * kBlockKeys;
-    const int64_t block_row = HWY_MAX(int64_t{0}, block_position - task.kv_start);
-    const int64_t block_end = HWY_MIN(any.end, block_position + kBlockKeys - task.kv_start);
+    const int64_t block_row = BlockRow(task, row);
+    const int64_t block_end = HWY_MIN(any.end, BlockBegin(task, row) + kBlockKeys);
     KeyBits seen = KeyBits();
     for (int64_t t = 0; t < tiles; ++t) {
       SeeKeys(task, tile[t], block_row, row - block_row, block_end - block_row);
