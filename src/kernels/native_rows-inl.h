@@ -240,13 +240,6 @@ HWY_INLINE bool KeysLieInPairs(const Task& task) {
          reinterpret_cast<uintptr_t>(k.data) % sizeof(float) == 0;
 }
 
-// What SeeBlock finds where every row sees every key of [begin, end), without asking each row.
-HWY_INLINE void SeeAll(RowTile& tile, int64_t begin, int64_t end) {
-  tile.rules.any = KeyBits();
-  AddRange(tile.rules.any, begin, end);
-  for (size_t i = 0; i < tile.vectors; ++i) tile.rules.all_of[i] = tile.rules.any;
-}
-
 // How AttendRows works on native_bf16. All blocks go by the keys that rows see, since pairs at the ends of what
 // a row sees need it.
 struct NativeTiles {

@@ -67,6 +67,14 @@ static inline HWY_NOINLINE void SeeBlock(const Task& task, RowTile& tile, int64_
   }
 }
 
+// The same without a look at each row, where every row sees every key of [begin, end) and no other.
+HWY_INLINE void SeeAll(RowTile& tile, int64_t begin, int64_t end) {
+  TileRules& rules = tile.rules;
+  rules.any = KeyBits();
+  AddRange(rules.any, begin, end);
+  for (size_t i = 0; i < tile.vectors; ++i) rules.of_vector[i] = rules.all_of[i] = rules.any;
+}
+
 // ---- Runs -----------------------------------------------------------------------------------------------------------
 
 // Bit g: some key of group g is set.

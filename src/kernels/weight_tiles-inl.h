@@ -279,10 +279,7 @@ static inline HWY_NOINLINE void SeeKeys(const Task& task, RowTile& tile, int64_t
   const bool none = tile.any_end <= block_row + begin || tile.any_begin >= block_row + end;
   const bool all = task.rules->plain() && tile.all_begin <= block_row + begin && tile.all_end >= block_row + end;
   if (!none && !all) return SeeBlock(task, tile, block_row, end);
-  TileRules& rules = tile.rules;
-  rules.any = KeyBits();
-  if (!none) AddRange(rules.any, begin, end);
-  for (size_t i = 0; i < tile.vectors; ++i) rules.of_vector[i] = rules.all_of[i] = rules.any;
+  SeeAll(tile, begin, none ? begin : end);
 }
 
 // ---- Panels ---------------------------------------------------------------------------------------------------------
