@@ -131,16 +131,15 @@ void split_reasons(const lw_plan& plan, int32_t threads, Text& text) {
     text.line("split: %lld panels of up to %lld row tiles, one after another on one thread", number(panels),
               number(panel_tiles));
   } else if (worth < threads) {
-    text.line(
-        "split: %lld panels; at most %d of %d threads, since a thread is worth waking for a million multiply-adds",
-        number(panels), worth, threads);
+    text.line("split: %lld panels; run by at most %d of %d threads: one more is woken for each million multiply-adds",
+              number(panels), worth, threads);
   } else if (tasks == panels) {
     text.line("split: %lld panels of up to %lld row tiles for %d threads; none is cut over keys", number(panels),
               number(panel_tiles), threads);
   } else {
     text.line(
         "split: %lld panels are few for %d threads, so they are cut over keys into %lld tasks, of whole blocks "
-        "(%lld) or spans (%lld keys), merged by the last",
+        "(%lld) or spans (%lld keys), merged by whichever task finishes last",
         number(panels), threads, number(tasks), number(kBlockKeys), number(kSpanKeys));
   }
   const int64_t most = saturating_product(panels, p.kv_len / kBlockKeys + 1, 1);
@@ -188,7 +187,7 @@ void tensor_reasons(const lw_plan& plan, const char* name, const lw_const_tensor
   } else if (p.kv_layout == LW_LAYOUT_PAGED && !keys_in_lanes(plan)) {
     text.line("%s: each block is copied out of its pages of %lld tokens first; about a row tile's work a panel", name,
               number(p.page_size));
-  } else if (!keys_in_lanes(plan) && must_pack(tensor) && element == 4) {
+  } else if (!keys_in_lanes(plan) && must_pack(tensor) && element == 4 && p.kv_len > 1) {
     text.line(
         "faster: %s with rows not %lld bytes apart, a multiple of 4096: they share cache sets, so each block is "
         "copied first; heads before tokens, or 16 elements of padding, avoid that",

@@ -150,6 +150,11 @@ TEST_CASE("strides and addresses of a run that cost time are named") {
   Inputs heads_last = good;
   heads_last.k = TensorView<const float>::strided(memory, 64 * 4096, 64, 4096, 1);
   CHECK(has(reasons_of(problem, 1, &heads_last), "faster: k with rows not 16384 bytes apart"));
+  // A single row is not apart from another; its stride may be 0.
+  Inputs one_row = good;
+  one_row.k = TensorView<const float>::strided(memory, 64, 64, 0, 1);
+  one_row.v = one_row.k;
+  CHECK_FALSE(has(reasons_of(problem_of(4, 4, 64, 1, 64), 1, &one_row), "bytes apart"));
   Inputs crooked = good;
   crooked.k.data = memory + 1;
   CHECK(has(reasons_of(problem, 1, &crooked), "faster: k at an address that is a multiple of 64"));

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "command.hpp"
@@ -20,53 +21,49 @@ namespace {
 struct ExplainFlags : Flags {
   std::string shape;
   bool run = false;
-  std::string clock = "wall";
+  std::string clock;  // empty: wall
 };
 
 const char* type_text(int32_t type) {
   return type == LW_TYPE_F32 ? "f32" : type == LW_TYPE_BF16 ? "bf16" : type == LW_TYPE_F16 ? "f16" : "none";
 }
 
-lanewise::Problem problem_of(const ExplainFlags& flags) {
-  if (flags.shape.empty()) return make_case(load_tensors(flags, "", Load::sizes), flags).problem;
-  if (!flags.input.empty() || !flags.npy.empty()) throw Error("--shape and tensors exclude each other");
-  lanewise::Problem problem = make_problem(parse_integers("--shape", flags.shape, 7), flags);
-  const auto type = [](const char* flag, const std::string& text, int32_t otherwise) {
-    return text.empty() ? otherwise : lw_type(parse_dtype(flag, text));
-  };
-  problem.q_type = type("--dtype", flags.dtype, LW_TYPE_F32);
-  problem.k_type = problem.v_type = type("--kv-dtype", flags.kv_dtype, problem.q_type);
-  problem.out_type = type("--out-dtype", flags.out_dtype, problem.q_type);
-  return problem;
-}
-
-// The case to run: the file's, or random numbers of the shape. Uniform over +-sqrt(3), variance 1.
-ProblemCase case_of(const ExplainFlags& flags) {
-  if (flags.shape.empty()) return make_case(load_tensors(flags, "", Load::everything), flags);
+// q, k and v of --shape as files of --layout would hold them: random numbers, uniform over +-sqrt(3), variance 1.
+TensorSet tensors_of_shape(const ExplainFlags& flags, Load load) {
+  if (!flags.input.empty() || !flags.npy.empty() || !flags.ignored.empty()) {
+    throw Error("--shape and tensors exclude each other");
+  }
   const std::vector<int64_t> n = parse_integers("--shape", flags.shape, 7);
+  (void)make_plan(make_problem(n, Flags()), "");  // the library's own message about a size, before it becomes memory
   const struct {
     const char* name;
-    std::vector<int64_t> shape;
-    const std::string& type;
-  } wanted[] = {{"q", {n[0], n[1], n[3], n[5]}, flags.dtype},
-                {"k", {n[0], n[2], n[4], n[5]}, flags.kv_dtype.empty() ? flags.dtype : flags.kv_dtype},
-                {"v", {n[0], n[2], n[4], n[6]}, flags.kv_dtype.empty() ? flags.dtype : flags.kv_dtype}};
+    int64_t heads, len, dim;
+  } wanted[] = {{"q", n[1], n[3], n[5]}, {"k", n[2], n[4], n[5]}, {"v", n[2], n[4], n[6]}};
   TensorSet tensors;
   uint32_t state = 1;
   for (const auto& t : wanted) {
-    io::Tensor tensor = io::make_tensor(t.name, io::Type::f32, t.shape);
+    std::vector<int64_t> shape = {n[0], t.heads, t.len, t.dim};
+    if (flags.layout == "blhd") std::swap(shape[1], shape[2]);
+    io::Tensor& tensor = tensors[t.name];
+    tensor = load == Load::sizes ? io::sizes_of(t.name, io::Type::f32, std::move(shape))
+                                 : io::make_tensor(t.name, io::Type::f32, std::move(shape));
     for (int64_t i = 0; i < tensor.count(); ++i) {
       state = state * 1664525u + 1013904223u;
       tensor.as<float>()[i] = static_cast<float>(static_cast<int32_t>(state >> 24) - 128) * (1.75f / 128.0f);
     }
-    tensors.emplace(t.name, std::move(tensor));
   }
-  return make_case(std::move(tensors), flags);
+  return tensors;
 }
 
-void print_reasons(const lanewise::Plan& plan, int32_t threads, const lw_inputs* inputs) {
-  std::string text(static_cast<size_t>(plan.reasons(threads, nullptr, 0, inputs)) + 1, '\0');
-  (void)plan.reasons(threads, text.data(), static_cast<int64_t>(text.size()), inputs);
+// What is explained, and with --run the very case that is run.
+ProblemCase case_of(const ExplainFlags& flags) {
+  const Load load = flags.run ? Load::everything : Load::sizes;
+  return make_case(flags.shape.empty() ? load_tensors(flags, "", load) : tensors_of_shape(flags, load), flags);
+}
+
+void print_reasons(const lanewise::Plan& plan, int32_t threads, const lw_inputs& inputs) {
+  std::string text(static_cast<size_t>(plan.reasons(threads, nullptr, 0, &inputs)) + 1, '\0');
+  (void)plan.reasons(threads, text.data(), static_cast<int64_t>(text.size()), &inputs);
   text.pop_back();
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -76,17 +73,9 @@ void print_reasons(const lanewise::Plan& plan, int32_t threads, const lw_inputs*
 }
 
 // Measures the machine around the run: on a shared one a single moment says little.
-int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions options, int32_t threads) {
-  if (flags.clock != "wall" && flags.clock != "thread") {
-    throw Error("--clock " + io::quote(flags.clock) + ": wall and thread are allowed");
-  }
-  if (flags.clock == "thread" && threads != 1) throw Error("--clock thread is for --threads 1");
-  const ProblemCase c = case_of(flags);
-  print_reasons(plan, threads, &c.inputs);
-  const lw_explanation e = plan.explain(threads);
+int run(const ProblemCase& c, const lw_explanation& e, RunOptions options, int32_t threads) {
   options.lse = false;
   options.threads = threads;
-  options.thread_clock = flags.clock == "thread";
   options.should_stop = interrupted();
   catch_interrupts();
   double load = 0;
@@ -110,8 +99,8 @@ int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions option
   const double predicted = prediction.seconds();
   if (is_busy) {
     std::printf(
-        "busy: load average %.1f before this run: others may have taken time from it (--clock thread leaves that "
-        "out)\n",
+        "busy: load average %.1f before this run: others may have taken time from it (--threads 1 --clock thread "
+        "leaves that out)\n",
         load);
   }
   const char* peak = is_native(e) ? "bf16_dot_peak" : "fma_peak";
@@ -124,11 +113,26 @@ int run(const ExplainFlags& flags, const lanewise::Plan& plan, RunOptions option
   return kSuccess;
 }
 
+void check_clock(const ExplainFlags& flags, int32_t threads) {
+  if (flags.clock.empty()) return;
+  if (flags.clock != "wall" && flags.clock != "thread") {
+    throw Error("--clock " + io::quote(flags.clock) + ": wall and thread are allowed");
+  }
+  if (!flags.run) throw Error("--clock goes with --run");
+  if (flags.clock == "thread" && threads != 1) {
+    throw Error("--clock thread times one thread, and the run has " + std::to_string(threads) +
+                ": --threads 1 is needed");
+  }
+}
+
 int explain(const ExplainFlags& flags) {
-  const RunOptions options = run_options(flags);
-  const lanewise::Problem problem = problem_of(flags);
+  RunOptions options = run_options(flags);
+  const int32_t threads = threads_of(options);
+  check_clock(flags, threads);
+  options.thread_clock = flags.clock == "thread";
+  const ProblemCase c = case_of(flags);
+  const lanewise::Problem& problem = c.problem;
   const lanewise::Plan plan = make_plan(problem, flags.target);
-  const int32_t threads = options.executor == "caller" ? 1 : options.threads > 0 ? options.threads : default_threads();
   const lw_explanation e = plan.explain(threads);
   const auto number = [](const char* key, int64_t value) {
     std::printf("%s: %lld\n", key, static_cast<long long>(value));
@@ -154,9 +158,8 @@ int explain(const ExplainFlags& flags) {
   number("threads", threads);
   number("workspace", e.workspace);
   std::printf("note: %s\n", e.note != nullptr && e.note[0] != '\0' ? e.note : "none");
-  if (flags.run) return run(flags, plan, options, threads);
-  print_reasons(plan, threads, nullptr);
-  return kSuccess;
+  print_reasons(plan, threads, c.inputs);
+  return flags.run ? run(c, e, options, threads) : kSuccess;
 }
 
 }  // namespace

@@ -63,6 +63,11 @@ Placed::Placed(io::Tensor tensor, int64_t pad) : shape_(tensor.shape), given_(tr
     data_ = std::move(tensor);
     return;
   }
+  if (tensor.bytes.data() == nullptr) {
+    data_ = io::sizes_of(tensor.name, tensor.type, padded_shape(tensor.name, tensor.shape, pad));
+    pad_ = pad;
+    return;
+  }
   *this = poisoned(tensor.name, tensor.type, tensor.shape, pad);
   const size_t from = row_bytes(row_size());
   const size_t to = row_bytes(row_size() + pad_);

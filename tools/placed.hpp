@@ -29,7 +29,7 @@ int32_t lw_type(io::Type type);  // LW_TYPE_NONE for types the library does not 
 class Placed {
  public:
   Placed() = default;
-  // Takes the tensor as it is, or copies it into rows with `pad` more elements.
+  // Takes the tensor as it is, or copies it into rows with `pad` more elements; one without bytes stays without.
   Placed(io::Tensor tensor, int64_t pad);
   // Every byte poisoned, 0xff: NaN in all float types.
   static Placed poisoned(std::string name, io::Type type, std::vector<int64_t> shape, int64_t pad);

@@ -105,7 +105,7 @@ class Builder {
     if (tensor.type == Type::f64) fail(tensor, "types F32, BF16 and F16 are allowed (--dtype f32 converts)");
     if (!io::is_float(tensor.type)) fail(tensor, "types F32, BF16 and F16 are allowed");
     type = lw_type(tensor.type);
-    return Placed(std::move(tensor), sizes_only ? 0 : flags_.pad);
+    return Placed(std::move(tensor), flags_.pad);
   }
 
   void same(const Tensor& tensor, const char* what, int64_t value, const char* other, int64_t expected) const {
@@ -290,7 +290,7 @@ class Builder {
         fail(tensor, "byte " + text(*bad) + " at " + text(bad - flags) + "; 0 and 1 are allowed");
     }
     type = lw_type(tensor.type);
-    placed = Placed(std::move(tensor), flags == nullptr ? 0 : flags_.pad);
+    placed = Placed(std::move(tensor), flags_.pad);
     view = placed.input(axes, type);
   }
 
@@ -345,8 +345,7 @@ class Builder {
       Tensor tensor = take(name);
       const std::vector<int64_t>& shape = placed == &c_.state_acc ? c_.out_shape : c_.lse_shape;
       if (tensor.type != Type::f32 || tensor.shape != shape) fail(tensor, "F32 " + shape_text(shape) + " is needed");
-      const bool sizes_only = tensor.bytes.data() == nullptr;
-      *placed = Placed(std::move(tensor), sizes_only ? 0 : flags_.pad);
+      *placed = Placed(std::move(tensor), flags_.pad);
     }
     c_.inputs.state_max = c_.state_max.input(c_.row_axes(), LW_TYPE_F32);
     c_.inputs.state_sum = c_.state_sum.input(c_.row_axes(), LW_TYPE_F32);

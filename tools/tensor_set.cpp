@@ -23,14 +23,6 @@ bool large(const std::string& name) {
   return false;
 }
 
-io::Tensor sizes_of(const io::TensorEntry& entry) {
-  io::Tensor tensor;
-  tensor.name = entry.name;
-  tensor.type = entry.type;
-  tensor.shape = entry.shape;
-  return tensor;
-}
-
 void load_file(const Flags& flags, const std::string& expected, Load load, TensorSet& tensors) {
   const io::SafetensorsFile file(flags.input);
   for (const std::string& name : flags.ignored) {
@@ -47,7 +39,7 @@ void load_file(const Flags& flags, const std::string& expected, Load load, Tenso
     }
     if (flags.npy.count(name) != 0)
       throw Error("tensor " + quote(name) + " is given twice: in " + file.path() + " and by a flag");
-    tensors[name] = load == Load::sizes && large(name) ? sizes_of(entry) : file.read(entry);
+    tensors[name] = load == Load::sizes && large(name) ? io::sizes_of(name, entry.type, entry.shape) : file.read(entry);
   }
 }
 

@@ -1,4 +1,4 @@
-// `lanewise` as a user meets it: help, info, explain, selftest, what attend writes, and exit codes.
+// `lanewise` as a user meets it: help, info, selftest, what attend writes, and exit codes.
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <cstring>
@@ -36,40 +36,6 @@ TEST_CASE("info lists every target and chooses one", "[command]") {
   for (const char* key : {"version: ", "cpu: ", "caches: ", "threads: ", "target "}) CHECK(has(outcome.out, key));
   CHECK(has(outcome.out, "supported, chosen\n"));
   CHECK(outcome.code == 0);
-}
-
-TEST_CASE("explain prints key: value lines", "[command]") {
-  const Outcome outcome = lanewise_command({"explain", "--shape", "2,8,2,100,300,64,32", "--causal", "--threads", "3"});
-  CHECK(outcome.code == 0);
-  for (const char* line : {"shape: 2,8,2,100,300,64,32\n", "types: q f32, k f32, v f32, out f32\n", "scale: 0.125\n",
-                           "causal: yes\n", "arithmetic: canonical\n", "threads: 3\n"}) {
-    CHECK(has(outcome.out, line));
-  }
-  const Outcome file = lanewise_command({"explain", data_file("real/smollm2_layer8_decode.safetensors")});
-  CHECK(file.code == 0);
-  CHECK(has(file.out, "shape: 1,9,3,1,300,64,64\n"));
-  for (const char* key : {"why_target: ", "why_kernel: keys-in-lanes", "why_split: ", "faster: "}) {
-    CHECK(has(file.out, std::string("\n") + key));
-  }
-}
-
-TEST_CASE("explain --run prints predicted and measured time and the error", "[command]") {
-  const std::vector<std::vector<std::string>> cases = {
-      {"explain", "--run", "--shape", "1,2,1,40,300,16,8", "--causal", "--threads", "2"},
-      {"explain", "--run", "--shape", "1,2,1,0,0,16,8"},
-      {"explain", "--run", "--shape", "1,2,1,40,300,16,8", "--dtype", "bf16", "--arithmetic", "best"},
-      {"explain", "--run", data_file("real/smollm2_layer8_decode.safetensors"), "--threads", "1", "--clock", "thread"}};
-  for (const std::vector<std::string>& arguments : cases) {
-    const Outcome outcome = lanewise_command(arguments);
-    INFO(outcome.out << outcome.err);
-    CHECK(outcome.code == 0);
-    const char* peak = has(outcome.out, "\narithmetic: native_bf16\n") ? "bf16_dot_peak: " : "fma_peak: ";
-    for (const char* key : {peak, "read_bandwidth: ", "predicted_time: ", "measured_time: ", "prediction_error: "}) {
-      CHECK(has(outcome.out, std::string("\n") + key));
-    }
-    CHECK_FALSE(has(outcome.out, "nan"));
-    CHECK_FALSE(has(outcome.out, "inf"));
-  }
 }
 
 TEST_CASE("selftest passes on every target of this machine", "[command]") {

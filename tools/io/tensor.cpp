@@ -136,7 +136,7 @@ Buffer::Buffer(size_t size) : size_(size) {
   if (!data_) throw Error("out of memory: " + std::to_string(size) + " bytes asked for");
 }
 
-Tensor make_tensor(std::string name, Type type, std::vector<int64_t> shape) {
+Tensor sizes_of(std::string name, Type type, std::vector<int64_t> shape) {
   Tensor tensor;
   tensor.name = std::move(name);
   tensor.type = type;
@@ -146,7 +146,14 @@ Tensor make_tensor(std::string name, Type type, std::vector<int64_t> shape) {
   if (!element_count(tensor.shape, count) || count > std::numeric_limits<int64_t>::max() / size) {
     throw Error("tensor " + quote(tensor.name) + ": shape " + shape_text(tensor.shape) + " is not a possible size");
   }
-  tensor.bytes = Buffer(static_cast<size_t>(count * size));
+  return tensor;
+}
+
+Tensor make_tensor(std::string name, Type type, std::vector<int64_t> shape) {
+  Tensor tensor = sizes_of(std::move(name), type, std::move(shape));
+  int64_t count = 0;
+  (void)element_count(tensor.shape, count);
+  tensor.bytes = Buffer(static_cast<size_t>(count) * type_size(type));
   return tensor;
 }
 

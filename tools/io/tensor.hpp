@@ -72,6 +72,9 @@ struct Tensor {
   }
 };
 
+// Without bytes: for a plan, which needs no elements. Throws Error if the sizes overflow.
+Tensor sizes_of(std::string name, Type type, std::vector<int64_t> shape);
+
 // A tensor of the given shape, not initialised. Throws Error if the sizes overflow.
 Tensor make_tensor(std::string name, Type type, std::vector<int64_t> shape);
 
