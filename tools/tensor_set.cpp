@@ -31,11 +31,13 @@ void load_file(const Flags& flags, const std::string& expected, Load load, Tenso
   for (const io::TensorEntry& entry : file.entries()) {
     const std::string& name = entry.name;
     const bool ignored = std::find(flags.ignored.begin(), flags.ignored.end(), name) != flags.ignored.end();
-    if (ignored || name == "out" || name == "lse" || (!known(name) && name == expected)) continue;
+    if (ignored || (load == Load::queries_and_keys && name == "v") || name == "out" || name == "lse" ||
+        (!known(name) && name == expected))
+      continue;
     if (!known(name)) {
       throw Error(file.path() + ": tensor " + quote(name) +
-                  " is not one this command knows (--ignore leaves it out; --help lists "
-                  "the names)");
+                  " is not one this command knows (--ignore leaves it out; names are those of the "
+                  "options of --help, with _ for -)");
     }
     if (flags.npy.count(name) != 0)
       throw Error("tensor " + quote(name) + " is given twice: in " + file.path() + " and by a flag");
@@ -56,11 +58,15 @@ TensorSet load_tensors(const Flags& flags, const std::string& expected, Load loa
   } else if (!flags.ignored.empty()) {
     throw Error("--ignore: there is no input file to leave tensors out of");
   }
-  for (const auto& [name, path] : flags.npy) tensors[name] = io::read_npy(path, name);
+  const bool with_v = load != Load::queries_and_keys;
+  for (const auto& [name, path] : flags.npy) {
+    if (with_v || name != "v") tensors[name] = io::read_npy(path, name);
+  }
   for (const char* name : {"q", "k", "v"}) {
-    if (tensors.count(name) != 0) continue;
+    if (tensors.count(name) != 0 || (!with_v && std::string(name) == "v")) continue;
     const std::string where = flags.input.empty() ? "no input: " : flags.input + ": ";
-    throw Error(where + "tensor '" + name + "' is missing (IN.safetensors, or --q, --k and --v)");
+    throw Error(where + "tensor '" + name + "' is missing (IN.safetensors, or " +
+                (with_v ? "--q, --k and --v)" : "--q and --k)"));
   }
   return tensors;
 }

@@ -14,7 +14,8 @@ using TensorSet = std::map<std::string, io::Tensor>;
 
 enum class Load {
   everything,
-  sizes,  // large tensors come without their bytes, for a plan
+  sizes,            // large tensors come without their bytes, for a plan
+  queries_and_keys  // v is left out, and need not be there
 };
 
 // Reads the tensors that flags name. Unknown names are an error, so that a misspelt rule is not lost; expected results

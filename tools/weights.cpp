@@ -78,7 +78,7 @@ class Weights {
   }
 
  private:
-  TensorSet load() const { return load_tensors(flags_, "", Load::everything); }
+  TensorSet load() const { return load_tensors(flags_, "", Load::queries_and_keys); }
 
   void choose() {
     if (weights_.q_len == 0 || weights_.kv_len == 0 || weights_.batch == 0) {
@@ -130,10 +130,10 @@ class Weights {
   }
 
   void print_summary() const {
-    std::printf("%lld queries, %lld keys; sequence %lld of %lld; heads of %lld: %zu\n",
+    std::printf("%lld queries, %lld keys; sequence %lld of %lld; %zu of %lld heads\n",
                 static_cast<long long>(weights_.q_len), static_cast<long long>(weights_.kv_len),
-                static_cast<long long>(flags_.sequence), static_cast<long long>(weights_.batch),
-                static_cast<long long>(weights_.heads), heads_.size());
+                static_cast<long long>(flags_.sequence), static_cast<long long>(weights_.batch), heads_.size(),
+                static_cast<long long>(weights_.heads));
     lessons::Table table({"head", "largest", "entropy", "keys", "key 0", "kernel - reference"});
     int64_t rows_without_keys = 0, undefined = 0;
     for (const int64_t h : heads_) {
@@ -256,7 +256,7 @@ void add_weights(CLI::App& app, Action& chosen) {
   command->add_flag("--no-picture", flags->no_picture, "print the table alone")->group(group);
   command->add_flag("--quiet", flags->quiet, "print nothing")->group(group);
   command->footer(
-      "v is not looked at. Examples:\n"
+      "v is not looked at and may be missing. Examples:\n"
       "  lanewise weights layer.safetensors --causal --heads 3\n"
       "  lanewise weights layer.safetensors --heads 0,2 --log --svg weights.svg --csv weights.csv");
   command->callback([flags, &chosen] { chosen = [flags] { return Weights(*flags).execute(); }; });

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "command.hpp"
+#include "io/npy.hpp"
 #include "io/safetensors.hpp"
 
 namespace lanewise::test {
@@ -171,6 +172,34 @@ TEST_CASE("weights of the real heads: sharp, diffuse, a sink", "[lessons]") {
     const std::vector<std::string> words = words_of(line);
     if (words[0] == "6") CHECK(std::fabs(std::stod(words[4]) - 0.73) < 0.01);  // the README of the data says so
   }
+}
+
+TEST_CASE("weights do not look at v, which may be missing or of another shape", "[lessons]") {
+  TempDir dir;
+  io::Tensor q = io::make_tensor("q", io::Type::f32, {2, 2}, std::vector<float>{1, 2, 3, 4});
+  io::Tensor k = io::make_tensor("k", io::Type::f32, {3, 2}, std::vector<float>{1, 0, 2, 1, 0, 3});
+  io::Tensor v = io::make_tensor("v", io::Type::i32, {5}, std::vector<int32_t>{1, 2, 3, 4, 5});
+  io::write_safetensors(dir / "qk.safetensors", {&q, &k});
+  io::write_safetensors(dir / "qkv.safetensors", {&q, &k, &v});
+  io::write_npy(dir / "q.npy", q);
+  io::write_npy(dir / "k.npy", k);
+  const Outcome expected = lanewise_command({"weights", dir / "qk.safetensors"});
+  INFO(expected.err);
+  CHECK(expected.code == 0);
+  CHECK(has(expected.out, "sequence 0 of 1; 1 of 1 heads\n"));
+  const std::vector<std::vector<std::string>> others = {
+      {"weights", dir / "qkv.safetensors"},
+      {"weights", "--q", dir / "q.npy", "--k", dir / "k.npy"},
+      {"weights", "--q", dir / "q.npy", "--k", dir / "k.npy", "--v", "/nowhere.npy"}};
+  for (const std::vector<std::string>& arguments : others) {
+    const Outcome outcome = lanewise_command(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.code == 0);
+    CHECK(outcome.out == expected.out);
+  }
+  const Outcome no_k = lanewise_command({"weights", "--q", dir / "q.npy"});
+  CHECK(no_k.code == 2);
+  CHECK(has(no_k.err, "tensor 'k' is missing (IN.safetensors, or --q and --k)"));
 }
 
 TEST_CASE("weights: one key, one query, labels, hidden rows", "[lessons]") {
