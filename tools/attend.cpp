@@ -68,6 +68,8 @@ class Attend {
   }
 
  private:
+  bool compares() const { return flags_.check || !flags_.verify.empty() || !flags_.verify_lse.empty(); }
+
   void check_flags() {
     if (!flags_.statistic_rows.empty()) {
       if (!wanted_.any())
@@ -75,9 +77,8 @@ class Attend {
       parse_rows(flags_.statistic_rows, wanted_);
     }
     if (flags_.no_lse && wanted_.any()) throw Error("--no-lse leaves nothing to tell weights from");
-    const bool compares = flags_.check || !flags_.verify.empty() || !flags_.verify_lse.empty();
-    if (flags_.output.empty() && !compares) {
-      throw Error("nothing to do with the result: -o FILE writes it, --check and --verify-against compare it");
+    if (flags_.quiet && flags_.output.empty() && !compares()) {
+      throw Error("--quiet leaves nothing to do: -o FILE writes the result, --check and --verify-against compare it");
     }
     const bool npy = ends_with(flags_.output, ".npy");
     if (!flags_.output.empty() && !npy && !ends_with(flags_.output, ".safetensors")) {
@@ -225,8 +226,10 @@ class Attend {
                        number(result_.threads) + (result_.threads == 1 ? " thread" : " threads") +
                        " at most, workspace " + bytes_text(static_cast<double>(result_.explanation.workspace)));
     const double flops = 2 * visible_scores(case_) * static_cast<double>(p.qk_dim + p.v_dim);
-    line("time", seconds_text(result_.seconds) + (flags_.repeat > 1 ? " (best of " + number(flags_.repeat) + ")" : "") +
-                     ", " + format("%.2f GFLOP/s", result_.seconds > 0 ? flops / result_.seconds * 1e-9 : 0.0));
+    line("time", seconds_text(result_.seconds) + ", " +
+                     format("%.2f GFLOP/s", result_.seconds > 0 ? flops / result_.seconds * 1e-9 : 0.0) +
+                     (flags_.repeat > 1 ? " (best of " + number(flags_.repeat) + ")"
+                                        : " (one cold run; --repeat N gives the best)"));
     print_corner();
   }
 
@@ -271,9 +274,14 @@ class Attend {
   bool report(const char* label, const std::string& what, const Comparison& comparison, bool share) const {
     std::string text = what + ": largest error " + format("%.3g", comparison.largest_error);
     if (!comparison.largest_at.empty()) text += " at " + comparison.largest_at;
-    text += share ? format("; uses at most %.2g %% of the bound (%.3g there)", 100 * comparison.largest_share,
-                           comparison.allowed_there)
-                  : format("; tolerance %.3g", comparison.allowed_there);
+    if (!share) {
+      text += format("; tolerance %.3g", comparison.allowed_there);
+    } else if (comparison.largest_share > 1) {
+      text += format("; %.3g times the bound (%.3g there)", comparison.largest_share, comparison.allowed_there);
+    } else {
+      text += format("; uses at most %.2g %% of the bound (%.3g there)", 100 * comparison.largest_share,
+                     comparison.allowed_there);
+    }
     if (!comparison.passes()) {
       text += format("; FAILS: %lld of %lld values are over", static_cast<long long>(comparison.over),
                      static_cast<long long>(comparison.compared));
@@ -314,7 +322,10 @@ class Attend {
   }
 
   void write() const {
-    if (flags_.output.empty()) return;
+    if (flags_.output.empty()) {
+      if (!compares()) line("wrote", "nothing: -o FILE.safetensors writes the result");
+      return;
+    }
     std::vector<const io::Tensor*> tensors;
     std::string names;
     for (const io::Tensor* output :
@@ -355,6 +366,7 @@ void add_attend(CLI::App& app, Action& chosen) {
   add_problem_flags(*command, *flags);
   const std::string output = "Output";
   command->add_option("-o,--output", flags->output, "where out and lse go (.npy: out alone)")
+      ->check([](const std::string& text) { return text.empty() ? "a file name is needed" : ""; })
       ->option_text("OUT.safetensors|.npy")
       ->group(output);
   command->add_flag("--no-lse", flags->no_lse, "do not compute lse")->group(output);

@@ -79,8 +79,15 @@ RowIndex row_index(const ProblemCase& c, bool lse) {
   return {strides_of(lse ? c.lse_shape : c.out_shape, lse ? c.row_axes() : c.axes), c.inputs.cu_seqlens_q};
 }
 
-std::string position_text(int64_t b, int64_t h, int64_t i, int64_t x) {
-  return x < 0 ? io::shape_text({b, h, i}) : io::shape_text({b, h, i, x});
+// As an index of the tensor in the file; x < 0: of lse.
+std::string position_text(const ProblemCase& c, int64_t b, int64_t h, int64_t i, int64_t x) {
+  const int64_t index[4] = {b, h, i + (c.inputs.cu_seqlens_q != nullptr ? c.inputs.cu_seqlens_q[b] : 0), x};
+  std::vector<int64_t> position((x < 0 ? c.lse_shape : c.out_shape).size());
+  for (size_t a = 0; a < 4; ++a) {
+    const size_t axis = static_cast<size_t>(c.axes[a]);
+    if (c.axes[a] >= 0 && axis < position.size()) position[axis] = index[a];
+  }
+  return io::shape_text(position);
 }
 
 // Runs through out (or lse): expected(first element of the row, row, x) and allowed(row, expected value).
@@ -94,7 +101,7 @@ Comparison compare(const ProblemCase& c, const io::Tensor& output, bool lse, con
     const int64_t first = index(b, h, i);
     for (int64_t x = 0; x < columns; ++x) {
       const double wanted = expected(first, row, x);
-      const auto where = [&] { return position_text(b, h, i, lse ? -1 : x); };
+      const auto where = [&] { return position_text(c, b, h, i, lse ? -1 : x); };
       result.add(io::element(output, first + x), wanted, allowed(row, wanted), where);
     }
   });

@@ -35,7 +35,7 @@ lw_problem problem_as_run(const ProblemCase& c, const RunResult& run);
 // Of out or lse against something better. Rows are compared where they belong to a sequence.
 struct Comparison {
   double largest_error = 0;  // inf where one side is NaN and the other is not
-  std::string largest_at;    // "[0, 3, 17, 5]": batch, head, query, dim
+  std::string largest_at;    // "[0, 3, 17, 5]": where in the tensor
   double largest_share = 0;  // of error / allowed
   double allowed_there = 0;
   int64_t over = 0;      // values whose error is more than allowed

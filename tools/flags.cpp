@@ -39,7 +39,7 @@ const std::vector<TensorName>& tensor_names() {
       {"page_table", "--page-table", "i32 [batch, most pages]: page ids"},
       {"q_positions", "--q-positions", "i32 [batch, q_len] or [total_q]: positions in place of q_offset + i"},
       {"kv_start", "--kv-start", "i32 [batch]: position of the first key"},
-      {"q_offset", "--q-offsets", "i32 [batch]: position of the first query"},
+      {"q_offset", "--q-offsets", "i32 [batch]: position of the first query (in IN: q_offset)"},
       {"sinks", "--sinks", "f32 [q_heads]: a logit in each head's denominator"},
       {"alibi_slopes", "--alibi-slopes", "f32 [q_heads] or [batch, q_heads]"},
       {"block_indptr", "--block-indptr",
@@ -53,7 +53,9 @@ const std::vector<TensorName>& tensor_names() {
 }
 
 void add_problem_flags(CLI::App& app, Flags& flags) {
-  app.add_option("IN", flags.input, "safetensors file with q, k, v and whatever else the problem has")
+  app.add_option("IN", flags.input,
+                 "safetensors file with q, k, v and whatever else the problem has, named as the options below with _ "
+                 "for -; out and lse are no inputs but expected results")
       ->option_text("IN.safetensors");
   const std::string tensors = "Tensors from npy files, instead of or beside IN";
   for (const TensorName& entry : tensor_names()) {

@@ -38,6 +38,10 @@ std::string text_of(const CLI::App& app, const CLI::ParseError& error, int argc,
     return given + "; there are " + names + " (--help tells more)";
   }
   std::string text = error.what();
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError)) {
+    text = "not expected:";  // CLI11 lists them from the last to the first
+    for (const std::string& argument : app.remaining(true)) text += " " + argument;
+  }
   const std::string unreadable = "Could not convert: ";
   if (text.rfind(unreadable, 0) == 0)
     text = text.substr(unreadable.size()) + ": a number of its kind and size is needed";

@@ -278,10 +278,14 @@ class Builder {
     if (placed.given()) fail(tensor, "excludes tensor " + quote(placed.name()));
     const bool fits = is_bias ? io::is_float(tensor.type) && tensor.type != Type::f64
                               : tensor.type == (bits ? Type::u8 : Type::boolean);
-    if (!fits)
-      fail(tensor, is_bias ? "types F32, BF16 and F16 are allowed"
-                   : bits  ? "type U8 is needed"
-                           : "type BOOL is needed");
+    if (!fits) {
+      const char* other = tensor.type == Type::u8     ? "; in numpy mask.astype(bool)"
+                          : io::is_float(tensor.type) ? "; a mask to be added is --bias"
+                                                      : "";
+      fail(tensor, is_bias ? std::string("types F32, BF16 and F16 are allowed")
+                   : bits  ? std::string("type U8 is needed")
+                           : std::string("type BOOL is needed") + other);
+    }
     const Axes axes = mask_axes(tensor, bits);
     const uint8_t* flags = tensor.bytes.data();
     if (!is_bias && !bits && flags != nullptr) {

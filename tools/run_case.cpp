@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <thread>
+#include <utility>
 
 namespace lanewise::tools {
 namespace {
@@ -149,7 +150,15 @@ int32_t threads_of(const RunOptions& options) {
 }
 
 void require(const lanewise::Status& status) {
-  if (!status) throw Error(status.message());
+  if (status) return;
+  const std::string message = status.message();
+  // The library's arrays by the names that tensors have here.
+  for (const auto& [ours, theirs] : {std::pair<const char*, const char*>{"lengths", "kv_lengths["},
+                                     {"kv_start", "kv_starts["},
+                                     {"q_offset", "q_offsets["}}) {
+    if (message.rfind(theirs, 0) == 0) throw Error(ours + message.substr(std::strlen(theirs) - 1));
+  }
+  throw Error(message);
 }
 
 lanewise::Plan make_plan(const lanewise::Problem& problem, const std::string& target) {

@@ -110,7 +110,7 @@ TEST_CASE("attend: rows beyond q_lengths are zeros in the file", "[command]") {
   write(dir / "in", tensors);
   const Outcome wrong = lanewise_command({"attend", dir / "in", "--check"});
   CHECK(wrong.code == 2);
-  CHECK(has(wrong.err, "kv_lengths[0] is 7"));
+  CHECK(has(wrong.err, "attend: lengths[0] is 7"));
 }
 
 TEST_CASE("attend: a state written and continued from gives the bits of one run", "[command]") {
@@ -251,6 +251,59 @@ TEST_CASE("attend: --mask-tail masks the last keys alone, as bools and as bits",
     CHECK(same_bytes(lse[n], lse[0]));
   }
   CHECK_FALSE(same_bytes(lse[3], lse[0]));
+}
+
+TEST_CASE("attend without a place for the result prints it and says that nothing was written", "[command]") {
+  TempDir dir;
+  for (const auto& [name, shape] :
+       {std::pair<const char*, std::vector<int64_t>>{"q", {3, 8}}, {"k", {6, 8}}, {"v", {6, 2}}})
+    io::write_npy(dir / name, numbers(name, shape));
+  const size_t files = dir.count();
+  const std::vector<std::string> arguments = {"attend", "--q", dir / "q", "--k", dir / "k", "--v", dir / "v"};
+  const Outcome outcome = lanewise_command(arguments);
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(has(outcome.out, "[3, 2], its first head begins\n"));
+  CHECK(has(outcome.out, "wrote    nothing: -o FILE.safetensors writes the result\n"));
+  CHECK(has(outcome.out, "(one cold run; --repeat N gives the best)\n"));
+  CHECK(dir.count() == files);
+}
+
+TEST_CASE("attend: the place of the largest error is an index of the expected tensor", "[command]") {
+  TempDir dir;
+  const struct {
+    std::vector<int64_t> q, kv, at;
+    const char* layout;
+    bool ragged;
+  } table[] = {
+      {{3, 8}, {6, 8}, {2, 1}, "bhld", false},          {{2, 3, 8}, {2, 6, 8}, {1, 2, 5}, "bhld", false},
+      {{3, 2, 8}, {6, 2, 8}, {2, 1, 5}, "blhd", false}, {{2, 3, 4, 8}, {2, 6, 4, 8}, {1, 2, 3, 7}, "blhd", false},
+      {{5, 2, 8}, {6, 2, 8}, {4, 1, 7}, "bhld", true},
+  };
+  for (const auto& entry : table) {
+    std::vector<Tensor> tensors;
+    tensors.push_back(numbers("q", entry.q));
+    tensors.push_back(numbers("k", entry.kv));
+    tensors.push_back(numbers("v", entry.kv));
+    if (entry.ragged) {
+      tensors.push_back(io::make_tensor("cu_seqlens_q", Type::i32, {3}, std::vector<int32_t>{0, 2, 5}));
+      tensors.push_back(io::make_tensor("cu_seqlens_kv", Type::i32, {3}, std::vector<int32_t>{0, 2, 6}));
+    }
+    write(dir / "in", tensors);
+    std::vector<std::string> arguments = {"attend", dir / "in", "--layout", entry.layout, "-o", dir / "r.npy"};
+    REQUIRE(lanewise_command(arguments).code == 0);
+    Tensor expected = io::read_npy(dir / "r.npy", "out");
+    int64_t index = 0;
+    for (size_t a = 0; a < entry.at.size(); ++a) index = index * entry.q[a] + entry.at[a];
+    expected.as<float>()[index] += 1000;
+    io::write_npy(dir / "expected.npy", expected);
+    arguments.insert(arguments.end(), {"--verify-against", dir / "expected.npy"});
+    const Outcome outcome = lanewise_command(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.code == 1);
+    CHECK(has(outcome.err, " at " + io::shape_text(entry.at) + "; "));
+    CHECK(has(outcome.err, " times the bound ("));
+  }
 }
 
 TEST_CASE("attend: a comparison that fails ends with 1 and says so on stderr", "[command]") {

@@ -96,7 +96,11 @@ TEST_CASE("wrong tensors are refused", "[command][errors]") {
       {"slopes of too many heads", {{"alibi_slopes", {Type::f32, {3}}}}, {}, "[2] or [1, 2]"},
       {"sinks of too many heads", {{"sinks", {Type::f32, {3}}}}, {}, "[2] is needed"},
       {"sinks in bf16", {{"sinks", {Type::bf16, {2}}}}, {}, "type F32 is needed"},
-      {"mask of floats", {{"mask", {Type::f32, {1, 2, 5, 7}}}}, {}, "type BOOL is needed"},
+      {"mask of floats",
+       {{"mask", {Type::f32, {1, 2, 5, 7}}}},
+       {},
+       "type BOOL is needed; a mask to be added is --bias"},
+      {"mask of bytes", {{"mask", {Type::u8, {1, 2, 5, 7}}}}, {}, "type BOOL is needed; in numpy mask.astype(bool)"},
       {"mask of other keys", {{"mask", {Type::boolean, {1, 2, 5, 8}}}}, {}, "[1, 2, 5, 7] is needed"},
       {"mask of queries and keys alone", {{"mask", {Type::boolean, {5, 7}}}}, {}, "[1, 7] over keys"},
       {"mask and bits",
@@ -169,6 +173,7 @@ TEST_CASE("wrong flags are refused", "[command][errors]") {
     const char* message;
   } table[] = {
       {{"--frobnicate"}, "--frobnicate"},
+      {{"--windo", "3,0"}, "not expected: --windo 3,0"},
       {{"--causal=maybe"}, "causal"},
       {{"--scale", "nan"}, "--scale"},
       {{"--scale", "inf"}, "--scale"},
@@ -244,6 +249,7 @@ TEST_CASE("wrong command lines and files are refused", "[command][errors]") {
   write_bytes(dir / "huge.safetensors", little_endian(uint64_t{1} << 62, 8) + "{}");
   write_bytes(dir / "empty.safetensors", "");
   write_bytes(dir / "none.safetensors", safetensors_bytes("{}", ""));
+  write_bytes(dir / "q.safetensors", "\x93NUMPY and more");
   write_bytes(dir / "q.npy", npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)}", "short"));
   const struct {
     std::vector<std::string> arguments;
@@ -253,8 +259,8 @@ TEST_CASE("wrong command lines and files are refused", "[command][errors]") {
       {{"atend"}, "there is no command 'atend'"},
       {{"--frobnicate"}, "'--frobnicate'"},
       {{"info", "x"}, "x"},
-      {{"attend"}, "nothing to do"},
-      {{"attend", good}, "nothing to do"},
+      {{"attend"}, "tensor 'q' is missing (IN.safetensors, or --q, --k and --v)"},
+      {{"attend", good, "--quiet"}, "nothing to do"},
       {{"attend", "--check"}, "tensor 'q' is missing"},
       {{"attend", dir / "absent.safetensors", "--check"}, "cannot be opened"},
       {{"attend", dir / ".", "--check"}, "is a directory"},
@@ -262,12 +268,13 @@ TEST_CASE("wrong command lines and files are refused", "[command][errors]") {
       {{"attend", dir / "text.safetensors", "--check"}, "not a safetensors file"},
       {{"attend", dir / "huge.safetensors", "--check"}, "over the limit"},
       {{"attend", dir / "empty.safetensors", "--check"}, "too short"},
+      {{"attend", dir / "q.safetensors", "--check"}, "is an npy file, not a safetensors file"},
       {{"attend", dir / "none.safetensors", "--check"}, "tensor 'q' is missing"},
       {{"attend", "--q", dir / "q.npy", "--k", dir / "q.npy", "--v", dir / "q.npy", "--check"}, "truncated"},
       {{"attend", "--q", dir / "in.safetensors", "--check"}, "is not an npy file"},
       {{"attend", good, "-o", dir / "out.txt"}, "must end in .safetensors or .npy"},
       {{"attend", good, "-o", dir / "no/out.npy"}, "cannot be written"},
-      {{"attend", good, "-o", ""}, "nothing to do"},
+      {{"attend", good, "-o", ""}, "a file name is needed"},
       {{"attend", good, "-o", dir / "out.npy", "--state-out"}, "--state-out"},
       {{"attend", good, "--check", "--state-out"}, "--state-out"},
       {{"attend", good, "--check", "--q"}, "--q"},

@@ -1,6 +1,7 @@
 #include "io/safetensors.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -101,6 +102,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   }
   uint8_t bytes[8];
   file_.read(0, bytes, sizeof bytes);
+  if (std::memcmp(bytes, "\x93NUMPY", 6) == 0) throw file_.error("is an npy file, not a safetensors file");
   uint64_t length = 0;
   for (int n = 7; n >= 0; --n) length = length << 8 | bytes[n];
   if (length > kLongestHeader) {
