@@ -15,7 +15,7 @@ float slope_of(int64_t i, int64_t n) {
 
 }  // namespace
 
-lw_status alibi_slopes(int64_t q_heads, float* slopes) {
+lw_status fill_alibi_slopes(int64_t q_heads, float* slopes) {
   if (q_heads < 1 || q_heads > kMaxLength) return invalid_size("q_heads", q_heads, 1, kMaxLength);
   if (slopes == nullptr) return failure(LW_INVALID_ARGUMENT, "slopes is a null pointer");
   if (const lw_status s = check_alignment("slopes", slopes); s.code != LW_OK) return s;

@@ -7,6 +7,7 @@
 
 namespace lanewise {
 
-lw_status alibi_slopes(int64_t q_heads, float* slopes);
+// Not named as in lanewise.hpp: where a host does not inline that one, its copy would take the place of this.
+lw_status fill_alibi_slopes(int64_t q_heads, float* slopes);
 
 }  // namespace lanewise

@@ -168,10 +168,10 @@ LW_API lw_status lw_append(const lw_tensor* cache, int64_t pages, int64_t page_s
 }
 
 LW_API lw_status lw_convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) {
-  return convert(from, from_type, to, to_type, n);
+  return convert_elements(from, from_type, to, to_type, n);
 }
 
-LW_API lw_status lw_alibi_slopes(int64_t q_heads, float* slopes) { return alibi_slopes(q_heads, slopes); }
+LW_API lw_status lw_alibi_slopes(int64_t q_heads, float* slopes) { return fill_alibi_slopes(q_heads, slopes); }
 
 LW_API int32_t lw_target_count(void) { return target_count(); }
 LW_API const char* lw_target_name(int32_t index) { return target_name(target_at(index)); }

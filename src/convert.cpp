@@ -8,7 +8,7 @@
 
 namespace lanewise {
 
-lw_status convert(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) {
+lw_status convert_elements(const void* from, int32_t from_type, void* to, int32_t to_type, int64_t n) {
   const struct {
     const char* name;
     const void* data;
