@@ -268,7 +268,7 @@ TEST_CASE("wrong command lines and files are refused", "[command][errors]") {
       {{"attend", dir / "text.safetensors", "--check"}, "not a safetensors file"},
       {{"attend", dir / "huge.safetensors", "--check"}, "over the limit"},
       {{"attend", dir / "empty.safetensors", "--check"}, "too short"},
-      {{"attend", dir / "q.safetensors", "--check"}, "is an npy file, not a safetensors file"},
+      {{"attend", dir / "q.safetensors", "--check"}, "is an npy file, not a safetensors file (attend"},
       {{"attend", dir / "none.safetensors", "--check"}, "tensor 'q' is missing"},
       {{"attend", "--q", dir / "q.npy", "--k", dir / "q.npy", "--v", dir / "q.npy", "--check"}, "truncated"},
       {{"attend", "--q", dir / "in.safetensors", "--check"}, "is not an npy file"},

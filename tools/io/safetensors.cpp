@@ -102,7 +102,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   }
   uint8_t bytes[8];
   file_.read(0, bytes, sizeof bytes);
-  if (std::memcmp(bytes, "\x93NUMPY", 6) == 0) throw file_.error("is an npy file, not a safetensors file");
+  if (std::memcmp(bytes, "\x93NUMPY", 6) == 0)
+    throw file_.error(
+        "is an npy file, not a safetensors file (attend, explain and weights take npy files by --q, --k, --v ...)");
   uint64_t length = 0;
   for (int n = 7; n >= 0; --n) length = length << 8 | bytes[n];
   if (length > kLongestHeader) {
