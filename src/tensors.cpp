@@ -125,7 +125,7 @@ Range memory_at(const void* data, int64_t size) {
 }
 
 bool overlaps(const Range& a, const Range& b) {
-  if (a.begin == nullptr || b.begin == nullptr) return false;
+  if (a.begin >= b.end || b.begin >= a.end) return false;  // nor does what is not there overlap
   if (a.begin == b.begin || a.first == b.first) return true;
   const auto holds = [](const Range& all, const Range& other) {
     const char* const elements[] = {other.begin, other.end - 1, static_cast<const char*>(other.first)};

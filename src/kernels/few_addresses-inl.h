@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "src/kernels/convert-inl.h"
+#include "src/kernels/few_loops-inl.h"
 #include "src/kernels/few_states-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/rows_io-inl.h"
@@ -64,6 +65,14 @@ static inline void RowsOf(const Task& task, const KeyTensor& t, int64_t dim, flo
   for (int64_t j = 0; j < end - begin; ++j) to[j] = packed + j * stride;
 }
 
+// The list behind n values, of which `ahead` addresses are there, repeats its last one as far as loops over n keys look:
+// whole vectors, and kNearRows more.
+static inline void RepeatLast(int64_t n, int64_t ahead, const void** next) {
+  constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+  static_assert(kWhole + static_cast<int64_t>(kNearRows) <= kAddressSlack, "room in the list");
+  for (int64_t i = ahead; i < n + kWhole + static_cast<int64_t>(kNearRows); ++i) next[i] = next[ahead - 1];
+}
+
 // Returns how many.
 static inline int64_t FillNextKeys(const NextKeys& next, const void** to) {
   if (next.begin >= next.end) return 0;
@@ -99,7 +108,7 @@ static inline BlockAddresses AddressesOf(const Task& task, const FewScratch& s, 
   const void** next = v + n;
   const NextKeys in_task = {task.k, next_begin, next_end};
   const int64_t ahead = IsPacked(task.k) ? 0 : FillNextKeys(next_begin < next_end ? in_task : task.next_keys, next);
-  for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
+  RepeatLast(n, ahead, next);
   return {at, v, ahead};
 }
 

@@ -70,7 +70,7 @@ static_assert(ProbStride(2) <= 2 * kMostLanesARow && ProbStride(5) <= 5 * kMostL
               "the least rows of each stride");
 
 // Addresses past a block's that prefetch and whole vectors may look at.
-inline constexpr int64_t kAddressSlack = kBlockKeys + 128;
+inline constexpr int64_t kAddressSlack = 64;
 
 static inline FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t rows, bool packs = true) {
   FewScratch s = {};

@@ -207,7 +207,7 @@ static inline BlockAddresses AddressesInSight(const Task& task, const FewScratch
       ahead = FillNextKeys(task.next_keys, next);
     }
   }
-  for (int64_t i = 0; i < kAddressSlack; ++i) next[ahead + i] = next[ahead - 1];
+  RepeatLast(n, ahead, next);
   return {at, v, ahead};
 }
 
