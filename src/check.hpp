@@ -61,7 +61,7 @@ lw_status check_struct_size(const char* name, int64_t size) {
 }
 
 // Copies a caller's struct into this version's: what an older caller's lacks stays zero; a newer caller's extra fields
-// must be zero. Every struct opens with its size.
+// must be zero. struct_size opens every such struct.
 template <class Struct>
 lw_status copy_struct(const char* name, const Struct* from, Struct& to) {
   if (from == nullptr) return failure(LW_INVALID_ARGUMENT, "%s is a null pointer", name);

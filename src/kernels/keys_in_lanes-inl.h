@@ -19,6 +19,8 @@
 #define LANEWISE_KEYS_IN_LANES_INL_H_
 #endif
 
+#include <utility>
+
 #include <hwy/highway.h>
 
 #include "src/kernels/few_addresses-inl.h"
@@ -43,6 +45,7 @@ void KeysInLanes(const Task& task) {
     std::memset(s.zero_row, 0, static_cast<size_t>(HWY_MAX(task.qk_dim, task.v_dim)) * sizeof(Bf16));
   const bool delivers = task.deliver != Deliver::kResults;
   if (!delivers) StartRowStates(task, s);
+  bool row_is_empty = !task.state_in.given();
   EmptyStates(few, v_dim, s.span_max, s.span_sum, s.span_acc);
 
   const bool plain = task.rules->plain();
@@ -96,6 +99,12 @@ void KeysInLanes(const Task& task) {
     if (delivers) {
       DeliverStates(few, v_dim, s.span_max, s.span_sum, s.span_acc, state);
       state += piece_state_size(rows, task.v_dim);
+    } else if (row_is_empty) {  // the span's state is the row's, to the bit
+      std::swap(s.row_max, s.span_max);
+      std::swap(s.row_sum, s.span_sum);
+      std::swap(s.row_acc, s.span_acc);
+      row_is_empty = false;
+      continue;
     } else {
       MergeStates(few, v_dim, s.row_max, s.row_sum, s.row_acc, s.span_max, s.span_sum, s.span_acc);
     }
