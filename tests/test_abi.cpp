@@ -27,7 +27,7 @@ lw_status copied(int64_t size, grown_problem& to, int64_t new_field = 0) {
   std::memcpy(memory.data(), &size, sizeof size);
   if (size == sizeof(grown_problem)) std::memcpy(memory.data() + size - 8, &new_field, 8);
   std::memset(static_cast<void*>(&to), 0x5A, sizeof to);
-  return copy_struct("problem", reinterpret_cast<const grown_problem*>(memory.data()), sizeof(grown_problem), to);
+  return copy_struct("problem", reinterpret_cast<const grown_problem*>(memory.data()), to);
 }
 
 TEST_CASE("the shorter struct of an older caller is completed with zeros") {
