@@ -78,7 +78,7 @@ void hint(const Work& work, const TaskCursor& next, Task& task) {
   if (next.panel().rows() <= work.cut.plan.kernels.few_rows) {
     // Its first block's keys; from there on it fetches ahead by itself.
     const Task then = task_at(work, next, nullptr);
-    if (then.kv_heads != task.kv_heads || then.k.dim_stride != 1 || task.rules->see_by_bits) return;
+    if (then.kv_heads != task.kv_heads || task.rules->see_by_bits) return;
     task.next_keys = {then.k, then.key_begin, std::min(then.key_begin + kBlockKeys, then.key_end)};
     return;
   }

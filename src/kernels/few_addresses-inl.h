@@ -11,7 +11,6 @@
 #include <hwy/highway.h>
 
 #include "src/kernels/convert-inl.h"
-#include "src/kernels/few_loops-inl.h"
 #include "src/kernels/few_states-inl.h"
 #include "src/kernels/kernel_table.hpp"
 #include "src/kernels/rows_io-inl.h"
@@ -65,15 +64,12 @@ static inline void RowsOf(const Task& task, const KeyTensor& t, int64_t dim, flo
   for (int64_t j = 0; j < end - begin; ++j) to[j] = packed + j * stride;
 }
 
-// The list behind n values, of which `ahead` addresses are there, repeats its last one as far as loops over n keys look:
-// whole vectors, and kNearRows more.
+// The list behind n values, of which `ahead` addresses are there, repeats its last one as far as loops over n keys look.
 static inline void RepeatLast(int64_t n, int64_t ahead, const void** next) {
-  constexpr int64_t kWhole = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
-  static_assert(kWhole + static_cast<int64_t>(kNearRows) <= kAddressSlack, "room in the list");
-  for (int64_t i = ahead; i < n + kWhole + static_cast<int64_t>(kNearRows); ++i) next[i] = next[ahead - 1];
+  for (int64_t i = ahead; i < n + kAddressSlack; ++i) next[i] = next[ahead - 1];
 }
 
-// Returns how many.
+// Addresses of the keys that a hint names; returns how many.
 static inline int64_t FillNextKeys(const NextKeys& next, const void** to) {
   if (next.begin >= next.end) return 0;
   FillAddresses(next.k, next.begin, next.end, to);

@@ -69,8 +69,8 @@ static_assert(ProbStride(2) <= 2 * kMostLanesARow && ProbStride(5) <= 5 * kMostL
                   ProbStride(9) <= 9 * kMostLanesARow,
               "the least rows of each stride");
 
-// Addresses past a block's that prefetch and whole vectors may look at.
-inline constexpr int64_t kAddressSlack = 64;
+// Addresses past a block's that loops may look at: whole vectors, and prefetch ahead of them.
+inline constexpr int64_t kAddressSlack = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()) + kNearRows);
 
 static inline FewScratch CarveFewScratch(char* base, int64_t qk_dim, int64_t v_dim, int64_t rows, bool packs = true) {
   FewScratch s = {};

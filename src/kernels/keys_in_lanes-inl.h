@@ -99,7 +99,7 @@ void KeysInLanes(const Task& task) {
     if (delivers) {
       DeliverStates(few, v_dim, s.span_max, s.span_sum, s.span_acc, state);
       state += piece_state_size(rows, task.v_dim);
-    } else if (row_is_empty) {  // the span's state is the row's, to the bit
+    } else if (row_is_empty) {  // merged, only a zero could lose its sign, which no result keeps
       std::swap(s.row_max, s.span_max);
       std::swap(s.row_sum, s.span_sum);
       std::swap(s.row_acc, s.span_acc);

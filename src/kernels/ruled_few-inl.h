@@ -198,14 +198,11 @@ static inline BlockAddresses AddressesInSight(const Task& task, const FewScratch
   const void** v = at + whole;
   AddressesOfSight(task, task.v, task.v_dim, s.packed_v, sight, s.zero_row, v);
   const void** next = v + n;
-  int64_t ahead = 0;
-  if (!IsPacked(task.k)) {
-    ahead = next_sight.keys;
-    if (ahead > 0) {
-      AddressesOfSight(task, task.k, task.qk_dim, nullptr, next_sight, s.zero_row, next);
-    } else {
-      ahead = FillNextKeys(task.next_keys, next);
-    }
+  int64_t ahead = IsPacked(task.k) ? 0 : next_sight.keys;
+  if (ahead > 0) {
+    AddressesOfSight(task, task.k, task.qk_dim, nullptr, next_sight, s.zero_row, next);
+  } else if (!IsPacked(task.k)) {
+    ahead = FillNextKeys(task.next_keys, next);
   }
   RepeatLast(n, ahead, next);
   return {at, v, ahead};
